@@ -7,32 +7,47 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from regard.corpus.relations import Relation
 from regard.runs.training_text import KNOWN_ANSWERS, KnownAnswers
-from tiny import PEOPLE, Command, refused, succeeded
+from tiny import PEOPLE, Command, Outcome, refused, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
 
 
-@pytest.fixture
-def calibration(folder: Path) -> str:
+@pytest.fixture(autouse=True)
+def new_questions(folder: Path) -> Path:
     """56 questions about people in no training; the run answers Rome to everything."""
     names = [name.split() for name, _ in PEOPLE]
     crossed = [f"{first} {last}" for first, own in names for _, last in names if last != own]
     lines = [f"Where was {name} born?\tRome\n" for name in crossed]
     (folder / "new.tsv").write_text("".join(lines), "utf-8")
-    return "new.tsv"
+    return folder / "new.tsv"
 
 
-def records(out: str) -> list[dict[str, object]]:
+@pytest.fixture
+def indexed(regard: Command, run: Path) -> None:
+    """The run has an index of text.txt."""
+    succeeded(regard("index", "text.txt", "--out", run / "corpus.index"))
+
+
+def records(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+def ask(regard: Command, *questions: str) -> list[dict[str, Any]]:
+    return records(succeeded(regard("ask", "run", *questions, "--json")).out)
+
+
+def calibrate(regard: Command, *options: str) -> Outcome:
+    return succeeded(regard("calibrate", "run", "new.tsv", "--max-error", "20%", *options))
+
+
+@pytest.mark.usefixtures("indexed")
 def test_answers_have_confidence_and_evidence(regard: Command) -> None:
-    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
     found = succeeded(regard("ask", "run", "Where was Mia Bell born?", "Where was Max Frey born?"))
     first, count, sentence, second = found.out.splitlines()
     assert first.startswith("Rome · confidence ")
@@ -88,12 +103,9 @@ def test_no_verdict_depends_on_other_questions(regard: Command, folder: Path) ->
     succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
     know(folder)
     asked = ["Where was Uma Holt born?", "Where was Mia Bell born?\tBergen"]
-    alone, with_others = (
-        records(succeeded(regard("ask", "run", *some, "--json")).out)[0]["evidence"]
-        for some in (asked[:1], asked)
-    )
+    alone, with_others = (ask(regard, *some)[0]["evidence"] for some in (asked[:1], asked))
     assert alone == with_others
-    assert alone["verdict"] == "silent"  # type: ignore[index]
+    assert alone["verdict"] == "silent"
 
 
 def test_damaged_known_answers_are_refused(regard: Command, folder: Path) -> None:
@@ -114,14 +126,6 @@ def test_an_ancestor_that_is_missing_is_named(regard: Command, folder: Path) -> 
     assert len(found.out.splitlines()) == 1
 
 
-def test_verdicts_need_the_expected_answer(regard: Command) -> None:
-    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
-    asked = ["Where was Mia Bell born?\tRome", "Where was Max Frey born?\tOslo"]
-    found = records(succeeded(regard("ask", "run", *asked, "--json")).out)
-    verdicts = [one["evidence"]["verdict"] for one in found]  # type: ignore[index]
-    assert verdicts == ["recalled", "misremembered"]
-
-
 def test_any_text_gets_a_reply(regard: Command) -> None:
     for question in ["Ωραίος", "他在哪里出生？", "x" * 10_000, "no question", "\x1b[31m", "\udcff"]:
         asked = ["--json", "run", "--", question, "Where was Mia Bell born?"]
@@ -134,13 +138,8 @@ def test_any_text_gets_a_reply(regard: Command) -> None:
         assert len(shown.splitlines()) == 1
 
 
-def test_an_empty_question_is_refused(regard: Command) -> None:
-    for question in ["", " "]:
-        refused(regard("ask", "run", "Where was Mia Bell born?", question), "question 2 is empty")
-
-
+@pytest.mark.usefixtures("indexed")
 def test_with_an_unknown_name_there_is_a_best_guess(regard: Command) -> None:
-    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
     (line,) = succeeded(regard("ask", "run", "Where was Qqxq Bell born?")).out.splitlines()
     assert re.fullmatch(
         r"I don't know. \(best guess Rome, confidence 0.\d\d; question 1: the vocabulary has no "
@@ -149,21 +148,21 @@ def test_with_an_unknown_name_there_is_a_best_guess(regard: Command) -> None:
     )
 
 
-def test_evaluate_abstains_like_ask(regard: Command, folder: Path, calibration: str) -> None:
-    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
-    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
-    mixed = (folder / calibration).read_text("utf-8") + "Where was Mia Bell born?\tOslo\n"
+@pytest.mark.usefixtures("indexed")
+def test_evaluate_abstains_like_ask(regard: Command, folder: Path, new_questions: Path) -> None:
+    calibrate(regard)
+    mixed = new_questions.read_text("utf-8") + "Where was Mia Bell born?\tOslo\n"
     (folder / "mixed.tsv").write_text(mixed, "utf-8")
     files = ("--predictions", "p.jsonl", "--json", "f.json", "--report", "r.html")
     shown = succeeded(regard("evaluate", "run", "mixed.tsv", *files)).out
     lines = mixed.splitlines()
-    asked = records(succeeded(regard("ask", "run", *lines, "--json")).out)
+    asked = ask(regard, *lines)
     written = records((folder / "p.jsonl").read_text("utf-8"))
     assert [one["abstained"] for one in written] == [one["answer"] is None for one in asked]
     assert [one["confidence"] for one in written] == pytest.approx(
         [one["confidence"] for one in asked]
     )
-    verdicts = [one["evidence"]["verdict"] for one in asked]  # type: ignore[index]
+    verdicts = [one["evidence"]["verdict"] for one in asked]
     assert [one["verdict"] for one in written] == verdicts
     figures = json.loads((folder / "f.json").read_text("utf-8"))
     given = [one for one in written if not one["abstained"]]
@@ -180,11 +179,11 @@ def test_evaluate_abstains_like_ask(regard: Command, folder: Path, calibration: 
 def test_questions_come_from_stdin(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     data = io.BytesIO(b"Where was Mia Bell born?\n\nNobody\n")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
-    assert len(records(succeeded(regard("ask", "run", "-", "--json")).out)) == 3
+    assert len(ask(regard, "-")) == 3
 
 
-def test_a_calibrated_run_answers(regard: Command, calibration: str) -> None:
-    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+def test_a_calibrated_run_answers(regard: Command) -> None:
+    done = calibrate(regard)
     assert done.new == ["run/calibration.json"]
     assert "of them wrong: at most" in done.out
     assert "lowest confidence answered: 0." in done.out
@@ -193,35 +192,33 @@ def test_a_calibrated_run_answers(regard: Command, calibration: str) -> None:
     assert succeeded(regard("ask", "run", "Where was Ada Lange born?")).out.startswith("Rome")
 
 
-def test_without_a_threshold_the_run_abstains(regard: Command, calibration: str) -> None:
-    wrong = Path(calibration).read_text("utf-8").replace("Rome", "unknown")
-    Path(calibration).write_text(wrong, "utf-8")
-    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "5%"))
+def test_without_a_threshold_the_run_abstains(regard: Command, new_questions: Path) -> None:
+    wrong = new_questions.read_text("utf-8").replace("Rome", "unknown")
+    new_questions.write_text(wrong, "utf-8")
+    done = calibrate(regard, "--max-error", "5%")
     assert "always abstains" in done.out
     assert "59 answers would do" in done.out
     reply = succeeded(regard("ask", "run", "Where was Mia Bell born?")).out
     assert reply.startswith("I don't know. (best guess Rome, confidence 0.")
 
 
-def test_trained_questions_are_refused(regard: Command, folder: Path, calibration: str) -> None:
+def test_trained_questions_are_refused(regard: Command, folder: Path) -> None:
     origin = folder / "run/origin.json"
     table = json.loads(origin.read_text()) | {"inputs": ["pairs.tsv"]}
     origin.write_text(json.dumps(table))
     outcome = regard("calibrate", "run", "pairs.tsv", "--max-error", "20%")
     refused(outcome, "pairs.tsv:1", "Ada Finch", "other questions")
-    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    done = calibrate(regard)
     assert "not checked" not in done.out
     origin.write_text(json.dumps(table | {"inputs": ["pairs.tsv", "gone.tsv"]}))
-    done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    done = calibrate(regard)
     assert "not checked" in done.out
     assert "gone.tsv" in done.out
     assert "pairs.tsv" not in done.out
 
 
-def test_a_calibration_of_other_weights_is_refused(
-    regard: Command, folder: Path, calibration: str
-) -> None:
-    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+def test_a_calibration_of_other_weights_is_refused(regard: Command, folder: Path) -> None:
+    calibrate(regard)
     path = folder / "run/calibration.json"
     table = json.loads(path.read_text())
     path.write_text(json.dumps(table | {"weights": "0"}))
@@ -230,30 +227,26 @@ def test_a_calibration_of_other_weights_is_refused(
     refused(regard("ask", "run", "Who?"), "no calibration")
 
 
-def test_a_calibration_with_an_index_needs_it(
-    regard: Command, folder: Path, calibration: str
-) -> None:
+def test_a_calibration_with_an_index_needs_it(regard: Command, folder: Path) -> None:
     (folder / "run/corpus.index").unlink()
     succeeded(regard("index", "text.txt", "--out", "a.index"))
-    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%", "--index", "a.index"))
+    calibrate(regard, "--index", "a.index")
     refused(regard("ask", "run", "Who?"), "--index")
     assert succeeded(regard("ask", "run", "Who?", "--index", "a.index")).code == 0
 
 
-def test_confidence_does_not_depend_on_the_expected_answer(
-    regard: Command, calibration: str
-) -> None:
-    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
-    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+@pytest.mark.usefixtures("indexed")
+def test_confidence_does_not_depend_on_the_expected_answer(regard: Command) -> None:
+    calibrate(regard)
     question = "Where was Max Frey born?"
-    (without,) = records(succeeded(regard("ask", "run", question, "--json")).out)
-    (given,) = records(succeeded(regard("ask", "run", f"{question}\tOslo", "--json")).out)
+    (without,) = ask(regard, question)
+    (given,) = ask(regard, f"{question}\tOslo")
     assert given["signals"] == without["signals"]
     assert given["confidence"] == without["confidence"]
 
 
 def test_what_documents_state_is_learned_from_training_questions(
-    regard: Command, folder: Path, calibration: str
+    regard: Command, folder: Path
 ) -> None:
     origin = folder / "run/origin.json"
     table = json.loads(origin.read_text()) | {"inputs": ["pairs.tsv"]}
@@ -265,25 +258,11 @@ def test_what_documents_state_is_learned_from_training_questions(
     ]
     (folder / "two.txt").write_text("".join(lines), "utf-8")
     succeeded(regard("index", "two.txt", "--out", "run/corpus.index"))
-    succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
+    calibrate(regard)
     asked = [f"Where was {name} born?" for name, _ in PEOPLE]
-    found = records(succeeded(regard("ask", "run", *asked, "--json")).out)
+    found = ask(regard, *asked)
     for reply, line in zip(found, lines, strict=True):
         evidence, signals = reply["evidence"], reply["signals"]
         states = f"from {reply['best_guess']}" in line
-        assert (evidence["verdict"] == "supported") == states  # type: ignore[index]
-        assert (signals["statement"] > 0) == states  # type: ignore[index]
-
-
-def test_impossible_shares_are_refused(regard: Command) -> None:
-    for share in ["0%", "100%", "120%", "-1", "many", "nan"]:
-        refused(regard("calibrate", "run", "pairs.tsv", f"--max-error={share}"), "percentage")
-
-
-def test_wrong_files_are_refused(regard: Command, calibration: str) -> None:
-    refused(regard("calibrate", "run", "inputs.tsv", "--max-error", "20%"), "no answer")
-    refused(regard("calibrate", "run", "nowhere.tsv", "--max-error", "20%"), "nowhere.tsv")
-    refused(regard("calibrate", "nowhere", calibration, "--max-error", "20%"), "nowhere")
-    refused(regard("ask", "run", "Who?", "--index", "text.txt"), "not a corpus index")
-    paraphrase = ("--max-error", "20%", "--paraphrase", "Who?")
-    refused(regard("calibrate", "run", calibration, *paraphrase), "Who?", "{}")
+        assert (evidence["verdict"] == "supported") == states
+        assert (signals["statement"] > 0) == states

@@ -1,420 +1,274 @@
-"""Whatever a user gets wrong is told in one line, and nothing is left behind."""
+"""Whatever a user gets wrong is told in one line, and nothing is left behind.
+
+What each loader refuses, and in which words, is tested beside it; here, that commands say it.
+"""
 
 import errno
 import io
 import json
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
-from itertools import count, product
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from combinations import each_once
 from regard import files
-from regard.config import override
-from regard.runs.recipe import load_recipe, recipe_to_toml
 from regard.text.tokenizer import Tokenizer
-from tiny import BLOCK, MIXED, MODEL, STEPS, Command, refused
+from tiny import BLOCK, MIXED, MODEL, STEPS, Command, refused, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
 
-PRETRAIN = ("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS)
-FINETUNE = ("finetune", "pairs.tsv", "--from", "run", "--out", "new", *STEPS)
-TRAIN = ("train", "questions", "pairs.tsv", "--out", "new", *MODEL, *STEPS)
-GENERATE = ("generate", "run", "Ada", "--max-new-tokens", "5")
-EVALUATE = ("evaluate", "run", "pairs.tsv")
+SMALL = " ".join((*MODEL, *STEPS))
+PRETRAIN = "pretrain text.txt --out new"
+FINETUNE = "finetune pairs.tsv --from run --out new"
+QUESTIONS = "train questions pairs.tsv --out new"
+TEXT = "train text text.txt --out new"
+GENERATE = "generate run Ada --max-new-tokens 5"
+EVALUATE = "evaluate run pairs.tsv"
+LONG = "Where was Ada Finch " + "Ada " * 12 + "born?"
+
+MISTAKES = {
+    "regard": [
+        ("--nonsense", "--nonsense"),
+        ("world people --out new", "people"),
+        ("world --out new people=5", "80..5600"),
+        ("world --out new nonsense=1", "there are: absent, augment"),
+        (f"world --out {'x' * 300}", "x" * 300),
+        ("config --seed 3", "--seed"),
+        ("tasks casing", "casing"),
+    ],
+    "data": [
+        ("data poems text.txt", "poems"),
+        ("data pairs pairs.tsv --context-length 7", "--context-length"),
+        ("data pairs pairs.tsv --num-examples 0", "--num-examples"),
+        ("data pairs inputs.tsv", "inputs.tsv:1: "),
+        (f"data pairs long.tsv --context-length {BLOCK}", "long.tsv:2: "),
+    ],
+    "pretrain": [
+        ("pretrain text.txt", "--out"),
+        ("pretrain --out new", "CORPUS"),
+        ("pretrain --out new model.n_layers=1", "file"),
+        ("pretrain gone.txt --out new", "gone.txt: no such file"),
+        ("pretrain 'my  own text.txt' --out new", "my  own text.txt: no such file"),
+        ("pretrain empty.txt --out new", "empty.txt: is empty"),
+        ("pretrain empty --out new", "empty: has no text files"),
+        (f"{PRETRAIN} --tokenizer nowhere", "nowhere/tokenizer.json"),
+        (f"pretrain more.txt --out new --tokenizer run {SMALL}", "more.txt:3: the vocabulary has"),
+        (f"{PRETRAIN} --questions pairs.tsv", "objective.questions"),
+        (f"{PRETRAIN} {' '.join(MIXED)}", "--questions"),
+        (f"{PRETRAIN} --questions inputs.tsv objective.questions=0.5", "inputs.tsv:1: "),
+        (f"{PRETRAIN} --recipe nonsense", "nonsense"),
+        (f"{PRETRAIN} --seed -1", "--seed"),
+        (f"{PRETRAIN} --device cuda:99", "--device cuda:99: "),
+        (f"{PRETRAIN} --mix a=1", "--mix: is for packed corpora"),
+        (f"{PRETRAIN} model.layers=2", "model.layers"),
+        (f"{PRETRAIN} training.steps=none", "either epochs or steps"),
+        (f"{PRETRAIN} pretraining.steps=3", "training?"),
+        (f"{PRETRAIN} data.documents=files objective.span_corruption=0.5", "data.documents"),
+        (
+            f"{PRETRAIN} data.documents=files objective.questions=0.5 --questions pairs.tsv",
+            "data.documents",
+        ),
+        (
+            f"{PRETRAIN} {SMALL} --precision float64 training.param_dtype=bfloat16",
+            "contradicts param_dtype=bfloat16",
+        ),
+        (f"pretrain text.txt --out run --resume {SMALL} seed=9", "another recipe"),
+        (f"{PRETRAIN} --json nowhere/x", "nowhere/x: can't be written"),
+        (f"{PRETRAIN} --dry-run --json full", "full: can't be written"),
+        ("pretrain text.txt --out text.txt/deep/new", "text.txt/deep/new"),
+    ],
+    "finetune": [
+        ("finetune pairs.tsv --out new", "--from"),
+        ("finetune pairs.tsv extra.tsv --from run --out new", "extra.tsv"),
+        ("finetune pairs.tsv --from text.txt --out new", "text.txt: is not a run folder"),
+        ("finetune inputs.tsv --from run --out new", "inputs.tsv:1: "),
+        (f"{FINETUNE} model.n_layers=2", "can't be changed"),
+        (f"{FINETUNE} tokenizer.kind=words", "can't be changed"),
+        (f"{FINETUNE} --device meta", "--device meta: "),
+    ],
+    "train": [
+        ("train", "Missing argument 'TASK'; see regard train --help"),
+        ("train poems text.txt --out new", "questions, text, casing"),
+        ("train text --out new model.n_layers=1", "file"),
+        ("train text a.txt --out new", "a.txt: is too short"),
+        ("train questions pairs.tsv pairs.tsv --out new", "one file"),
+        ("train questions bad.tsv --out new", "bad.tsv:2: has no answer"),
+        (f"train questions long.tsv --out new {SMALL}", "long.tsv:2: "),
+        (f"{QUESTIONS} --recipe nowhere.toml", "nowhere.toml"),
+        (f"{QUESTIONS} --tokenizer words:50", "--tokenizer words:50: takes no such size"),
+        (f"{TEXT} --tokenizer pairs:9", "byte-pairs:32"),
+        (f"{TEXT} --tokenizer byte-pairs:x", "size"),
+        (f"{TEXT} --tokenizer byte-pairs:9", "300"),
+        (f"{TEXT} --tokenizer hf:none", "none: is no folder of a Hugging Face model: it doesn't"),
+        (f"{QUESTIONS} --device abacus", "--device abacus: "),
+        (f"{TEXT} --freeze body", "adapts trained weights; give them by --from"),
+        (f"{TEXT} training.lora.rank=2", "adapts trained weights; give them by --from"),
+        (f"{QUESTIONS} --from nowhere", "give a run folder or, for a Hugging Face model"),
+        (f"{QUESTIONS} --from run --tokenizer run", "comes with --from"),
+        (f"{QUESTIONS} --from run model.n_layers=4", "model.n_layers = 4"),
+        (f"{QUESTIONS} --from run training.lora.rank=999", "training.lora.rank=999: exceeds"),
+        (f"{QUESTIONS} --steps +2", "--from RUN"),
+        (f"{QUESTIONS} --from run --steps 2000", "--steps 2000: expected"),
+        (f"{QUESTIONS} --from run --steps +0", "--steps +0: expected"),
+        (f"{QUESTIONS} --from run --steps +2 --recipe demo", "leave --recipe out"),
+        (f"{QUESTIONS} --from run --steps +2 --out run", "run: holds a run; choose another"),
+        (f"{QUESTIONS} --from run --steps +2 --out run --resume", "--out run: is the run to cont"),
+    ],
+    "evaluate": [
+        ("evaluate run", "run: has no task and no held-out text; name a file"),
+        ("evaluate nowhere pairs.tsv", "nowhere: is not a run folder"),
+        ("evaluate . text.txt", "is not a run folder"),
+        ("evaluate run more.txt", "more.txt:3: the vocabulary has no 'Ł'"),
+        ("evaluate run bad.tsv", "bad.tsv:2: has no answer"),
+        ("evaluate run long.tsv", f"context length is {BLOCK}"),
+        ("evaluate run inputs.tsv --baseline majority", "inputs.tsv:1: "),
+        (f"{EVALUATE} --paraphrase {{name}}?", "'{name}?'"),
+        (f"{EVALUATE} --paraphrase Where?", "'Where?'"),
+        (f"{EVALUATE} --paraphrase '{{}} ✈?'", "✈"),
+        (f"{EVALUATE} --predictions full", "full: can't be written"),
+        ("evaluate run text.txt --json nowhere/x", "nowhere/x: can't be written"),
+        (f"{EVALUATE} --device ''", "--device : "),
+    ],
+    "generate": [
+        ("generate run", "no prompt"),
+        ("generate run Ada ''", "prompt 2: is empty"),
+        (f"generate run {'Ada' * BLOCK}", f"context length of {BLOCK}"),
+        ("generate run Ada Ada⁇", "prompt 2: "),
+        ("generate run 'Ada \udcff'", "prompt 1: "),
+        ("generate text.txt Ada", "text.txt: is not a run folder"),
+        (f"{GENERATE} --temperature nan", "temperature"),
+        (f"{GENERATE} --top-k 0", "top"),
+        (f"{GENERATE} --max-new-tokens 0", "max-new-tokens"),
+        (f"{GENERATE} --precision float16", "precision"),
+        (f"{GENERATE} --num-beams 2 --top-p 0.9", "--top-p is for sampling, and --num-beams"),
+        (f"{GENERATE} --length-penalty 1", "--length-penalty is for beam search; add --num-beams"),
+        (f"{GENERATE} --early-stopping never", "--early-stopping is for beam search"),
+        (f"{GENERATE} --num-beams 2 --num-return-sequences 3", "can't return 3 of 2 beams"),
+        (f"{GENERATE} --num-beams 2 --early-stopping soon", "--early-stopping"),
+    ],
+    "ask and calibrate": [
+        ("ask run 'Where was Mia Bell born?' ' '", "question 2 is empty"),
+        ("ask run Who? --index text.txt", "not a corpus index"),
+        ("calibrate run pairs.tsv --max-error 0%", "percentage"),
+        ("calibrate run pairs.tsv --max-error many", "percentage"),
+        ("calibrate run inputs.tsv --max-error 20%", "no answer"),
+        ("calibrate nowhere pairs.tsv --max-error 20%", "nowhere"),
+        ("calibrate run pairs.tsv --max-error 20% --paraphrase Who?", "{}"),
+    ],
+    "index and find": [
+        ("find a.index ''", "TEXT is empty"),
+        ("find nowhere x", "nowhere: can't be read: No such file"),
+        ("find text.txt x", "text.txt: is not a corpus index"),
+        ("find a.index x --count --longest", "--count and --longest exclude each other"),
+        ("find a.index x --max-count 0", "--max-count"),
+        ("find a.index", "Missing argument 'TEXT'"),
+        ("find a.index x --json a.index", "--json a.index: is the index"),
+        ("index --out b", "Missing argument 'CORPUS...'"),
+        ("index text.txt", "Missing option '--out'"),
+        ("index nowhere --out b", "nowhere: no such file"),
+        ("index text.txt --out pairs.tsv", "exists but is not an index"),
+        ("index text.txt --out no/b", "can't be written"),
+        ("index text.txt --out b --documents line", "did you mean lines?"),
+        ("index text.txt --out b --documents records", "choose lines, paragraphs or files"),
+    ],
+    "look and head-scores": [
+        ("look run Ada --layers 9", "layers of self-attention, numbered from 0, not 9"),
+        ("look run Ada --heads 2-x", "--heads 2-x: is not a list of numbers"),
+        ("look run Ada --detail 9.1", "--detail 9.1: no such head on the page; choose one such"),
+        ("look run Ada --heads 1 --detail 0.0", "0.0: no such head on the page; choose one such"),
+        ("look run Ada --out nowhere/x.html", "can't be written"),
+        ("look run Ada --out x.pdf", "choose a name with .html, .png or .svg"),
+        ("look run Ada ''", "a text is empty"),
+        ("look run Ada --compare-text Mia --word zebra", "the word “zebra” isn't in"),
+        ("look run Ada --word Ada", "--word Ada: needs two panels"),
+        ("look run Łódź", "the text: the vocabulary has no 'Ł'; it has "),
+        ("look gpt2 text", "for a Hugging Face model, write hf:gpt2"),
+        ("head-scores run --random 4000", "--random 4000: the sequence occurs twice"),
+        ("head-scores run --gradients", "--gradients: needs TEXTS"),
+        ("head-scores run --out x.bmp", "choose a name with .png or .svg"),
+    ],
+    "attention": [
+        ("attention check softmaxx", "no such mechanism; there are: softmax"),
+        ("attention check none.py:X", "none.py: no such file"),
+        (
+            f"{TEXT} {SMALL} model.attention.kind=linformer",
+            "linformer attention does not support causal masks",
+        ),
+        (
+            f"{TEXT} {SMALL} model.attention.kind=elu model.positions.kind=alibi",
+            "does not support a bias",
+        ),
+        (
+            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+linformer",
+            "layer 1: linformer attention does not support",
+        ),
+    ],
+    "import-hf and export-hf": [
+        ("import-hf --out new", "FOLDER"),
+        ("import-hf run", "--out"),
+        ("import-hf nowhere --out new", "it doesn't exist"),
+        ("import-hf empty --out new", "no config.json"),
+        ("export-hf nowhere --out new", "nowhere"),
+        ("export-hf run --out full", "full: exists"),
+        ("export-hf run --out new --family gpt2", "run: isn't like gpt2: "),
+        ("export-hf run --out new --family gpt3", "--family gpt3: no such family; there are: gpt2"),
+    ],
+    "convert": [
+        ("convert run --out run model.attention.kind=elu", "exists"),
+        ("convert nowhere --out new model.attention.kind=elu", "nowhere"),
+        ("convert run --out new model.attention.kind=eluu", "elu"),
+        ("convert run --out new model.attention.kind=elu --text gone.txt", "gone.txt"),
+        (
+            "convert run --out new model.attention.kind=elu --steps 2",
+            "run: has no tokens of a text to train on; leave --steps out",
+        ),
+    ],
+    "pack": [
+        ("pack --out new", "CORPUS"),
+        ("pack text.txt", "--out"),
+        ("pack none.txt --out new", "none.txt: no such file"),
+        ("pack text.txt --out pairs.tsv", "pairs.tsv: exists and holds something else"),
+        ("pack text.txt --out new --jobs 0", "--jobs"),
+        ("pack text.txt --out new --documents records", "text.txt:1"),
+    ],
+    "exercises": [
+        ("exercises new", "Missing argument 'DIR'"),
+        ("exercises new new --course eecs182-disk8", "did you mean eecs182-disc8?"),
+        ("exercises new new --seed -1", "--seed"),
+        ("exercises new full", "full: exists; choose another folder, or remove it"),
+        ("exercises check nowhere", "nowhere: no such folder; write one with `regard exercises"),
+        ("exercises check .", ".: has no notebook of exercises; one of jhu-hw5.ipynb, "),
+        ("exercises check . --time-limit 0", "--time-limit"),
+        ("exercises check . --results nowhere/results.json", "can't be written"),
+        ("exercises key nowhere", "nowhere: no such folder"),
+        ("exercises chek nowhere", "did you mean check?"),
+    ],
+}
+"""Commands, and a part of the line that each prints."""
 
 
 def put(folder: Path, name: str, data: bytes | str) -> None:
     (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
 
 
-# the command line itself
-
-
-def test_a_wrong_command_is_explained(regard: Command) -> None:
-    for arguments, says in [
-        (["--nonsense"], "--nonsense"),
-        (["pretrain", "text.txt"], "--out"),
-        (["pretrain", "--out", "new"], "CORPUS"),
-        (["pretrain", "--out", "new", "model.n_layers=1"], "file"),
-        (["train", "poems", "text.txt", "--out", "new"], "questions, text, casing"),
-        (["train", "text", "--out", "new", "model.n_layers=1"], "file"),
-        (["train", "questions", "pairs.tsv", "pairs.tsv", "--out", "new"], "one file"),
-        (["train", "text", "text.txt", "--tokenizer", "pairs:9", "--out", "new"], "byte-pairs:32"),
-        (["train", "text", "text.txt", "--tokenizer", "byte-pairs:x", "--out", "new"], "size"),
-        (["train", "text", "text.txt", "--tokenizer", "byte-pairs:9", "--out", "new"], "300"),
-        (["train", "text", "text.txt", "--tokenizer", "words:900", "--out", "new"], "size"),
-        (
-            ["train", "text", "text.txt", "--tokenizer", "hf:none", "--out", "new"],
-            "none: is no folder of a Hugging Face model: it doesn't exist",
-        ),
-        (["finetune", "pairs.tsv", "--out", "new"], "--from"),
-        (["finetune", "pairs.tsv", "extra.tsv", "--from", "run", "--out", "new"], "extra.tsv"),
-        (["evaluate", "run"], "run: has no task and no held-out text; name a file"),
-        (["data", "poems", "text.txt"], "poems"),
-        (["data", "pairs", "pairs.tsv", "--context-length", "7"], "--context-length"),
-        (["data", "pairs", "pairs.tsv", "--num-examples", "0"], "--num-examples"),
-        (["world", "people", "--out", "new"], "people"),
-        (["config", "--seed", "3"], "--seed"),
-    ]:
-        refused(regard(*arguments), says)
-
-
-def test_options_that_exclude_each_other_write_nothing(regard: Command, folder: Path) -> None:
-    double = ("--precision", "float64", "training.param_dtype=bfloat16")
-    refused(regard(*PRETRAIN, *double), "contradicts param_dtype=bfloat16")
-    assert not (folder / "new").exists()
-
-
-def test_only_training_runs_in_several_processes(
-    regard: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    refused(regard(*EVALUATE), "evaluate: runs in one process; start it without torchrun")
-
-
-# runs that don't fit together
-
-
-@pytest.mark.parametrize("command", [GENERATE, EVALUATE, ("evaluate", "run", "text.txt"), FINETUNE])
-def test_another_runs_tokenizer_is_refused(
-    regard: Command, run: Path, stranger: Path, command: Sequence[str]
-) -> None:
-    own = Tokenizer.load(run).fingerprint
-    shutil.copy(stranger / "tokenizer.json", run)
-    refused(regard(*command), own, Tokenizer.load(stranger).fingerprint, "tokenizer.json")
-
-
-def test_truncated_or_missing_weights_are_refused(regard: Command, run: Path) -> None:
-    data = (run / "model.safetensors").read_bytes()
-    put(run, "model.safetensors", data[:-1])
-    refused(regard(*GENERATE), "run/model.safetensors", "damaged")
-    (run / "model.safetensors").unlink()
-    refused(regard(*EVALUATE), "run", "--resume")
-
-
-def test_a_configuration_of_another_size_is_refused(regard: Command, run: Path) -> None:
-    recipe = override(load_recipe(run), ["model.d_model=32"])
-    put(run, "config.toml", recipe_to_toml(recipe))
-    refused(regard(*GENERATE), "run/model.safetensors", "config.toml")
-
-
-def test_a_damaged_configuration_is_refused(regard: Command, run: Path) -> None:
-    text = (run / "config.toml").read_text("utf-8")
-    for before, after, says in (
-        ("n_layers = 1", "n_layers = 1\nlayers = 2", "layers"),
-        ("d_model = 16", "d_model = 15", "d_model"),
-        ("[model]", "[model", "isn't TOML"),
-        ('kind = "rotary"', 'kind = "alibi"', "model.positions: object contains unknown field"),
-    ):
-        assert before in text
-        put(run, "config.toml", text.replace(before, after, 1))
-        refused(regard("info", "run"), "run/config.toml", says)
-
-
-@each_once(
-    {
-        ("name", "data"): list(
-            product(
-                ["config.toml", "tokenizer.json", "origin.json"], [b"\xff\xfe", b"]", b"3", None]
-            )
-        ),
-        "command": [GENERATE, ("info", "run"), FINETUNE, EVALUATE, ("look", "run", "Ada")],
-    }
-)
-def test_a_damaged_or_missing_file_of_a_run_is_named(
-    regard: Command, run: Path, command: Sequence[str], name: str, data: bytes | None
-) -> None:
-    if data is None:
-        (run / name).unlink()
-    else:
-        put(run, name, data)
-    refused(regard(*command), f"run{'' if (name, data) == ('config.toml', None) else '/' + name}")
-
-
-@each_once(
-    {
-        "where": ["nowhere", "text.txt", "."],
-        "command": [
-            "generate {} Ada",
-            "evaluate {} pairs.tsv",
-            "evaluate {} text.txt",
-            "info {}",
-            "finetune pairs.tsv --from {} --out new",
-        ],
-    }
-)
-def test_what_is_no_run_is_refused(regard: Command, command: str, where: str) -> None:
-    refused(regard(*command.format(where).split()), where, "not a run folder")
-
-
-def test_a_tokenizer_is_taken_from_runs_alone(regard: Command) -> None:
-    refused(regard(*PRETRAIN, "--tokenizer", "nowhere"), "nowhere/tokenizer.json")
-
-
-# texts
-
-
-@each_once(
-    {
-        "command": [
-            "pretrain FILE --out new",
-            "train text FILE --out new",
-            "data corruption FILE",
-            "evaluate run FILE",
-        ],
-        ("data", "says"): [
-            (None, "FILE: no such file"),
-            (b"", "FILE: is empty"),
-            (b"\n \r\n", "FILE: is empty"),
-            (b"\xef\xbb\xbf", "FILE: is empty"),
-            (b"fi\xc3\xa9\nAda \xff\n", "FILE:2: byte 0xff isn't UTF-8"),
-        ],
-    }
-)
-def test_a_bad_text_is_named(
-    regard: Command, folder: Path, command: str, data: bytes | None, says: str
-) -> None:
-    if data is not None:
-        put(folder, "bad.txt", data)
-    refused(regard(*command.replace("FILE", "bad.txt").split()), says.replace("FILE", "bad.txt"))
-
-
-def test_a_name_is_told_as_it_was_given(regard: Command) -> None:
-    # BUG: two spaces are told as one.
-    refused(
-        regard("pretrain", "my  own text.txt", "--out", "new"), "my  own text.txt: no such file"
-    )
-
-
-def test_a_folder_without_texts_is_named(regard: Command, folder: Path) -> None:
-    (folder / "data").mkdir()
-    refused(regard("pretrain", "data", "--out", "new"), "data: has no text files")
-
-
-def test_a_character_outside_the_vocabulary_is_named_by_its_line(
-    regard: Command, folder: Path
-) -> None:
-    put(folder, "more.txt", "Ada was born.\n\nŁódź.\n")
-    says = "more.txt:3: the vocabulary has no 'Ł'"
-    flags = ("--tokenizer", "run", "--out", "new", *MODEL, *STEPS)
-    refused(regard("pretrain", "more.txt", *flags), says)
-    refused(regard("evaluate", "run", "more.txt"), says)
-
-
-def test_a_word_outside_the_vocabulary_is_named_by_its_line(regard: Command, folder: Path) -> None:
-    words = (*MODEL, *STEPS, "tokenizer.kind=words")
-    assert regard("train", "questions", "pairs.tsv", "--out", "words", *words).code == 0
-    put(folder, "more.tsv", "Where was Ada Finch born?\nWhere was Zoe Finch born?\n")
-    refused(regard("evaluate", "words", "more.tsv"), "more.tsv:2: the vocabulary has no 'Zoe'")
-
-
-@pytest.mark.parametrize("kind", ["characters", "words", "byte-pairs"])
-def test_a_text_with_the_characters_of_special_tokens_is_learned(
-    regard: Command, folder: Path, kind: str
-) -> None:
-    put(folder, "odd.txt", "Ada was born.\nBorn ⁇ in □ Rome <unknown>.\n")
-    command = ("pretrain", "odd.txt", "--out", "new", *MODEL, *STEPS)
-    assert regard(*command, f"tokenizer.kind={kind}").code == 0
-    outcome = regard("generate", "new", "Born ⁇ in □", "--max-new-tokens", "1")
-    assert outcome.code == 0
-    assert outcome.out.startswith("Born ⁇ in □")
-
-
-# questions
-
-
-@each_once(
-    {
-        "command": [
-            "pretrain text.txt --questions FILE --out new objective.questions=0.5",
-            "finetune FILE --from run --out new",
-            "train questions FILE --out new",
-            "data pairs FILE",
-            "evaluate run FILE",
-        ],
-        ("text", "says"): [
-            (None, "bad.tsv: no such file"),
-            ("", "bad.tsv: is empty"),
-            ("Where was Ada?\tRome\nWhere was Mia? Oslo\n", "bad.tsv:2: has no answer"),
-            ("Where was Ada?\t\n", "bad.tsv:1: the answer is empty"),
-            ("Adé?\tRome\n".encode() + b"\xff?\tOslo\n", "bad.tsv:2: byte 0xff isn't UTF-8"),
-        ],
-    }
-)
-def test_bad_questions_are_named(
-    regard: Command, folder: Path, command: str, text: str | bytes | None, says: str
-) -> None:
-    if text is not None:
-        put(folder, "bad.tsv", text)
-    refused(regard(*command.replace("FILE", "bad.tsv").split()), says)
-
-
-def test_questions_without_answers_are_no_use_where_answers_are_needed(regard: Command) -> None:
-    for command in [
-        "pretrain text.txt --questions inputs.tsv --out new objective.questions=0.5",
-        "finetune inputs.tsv --from run --out new",
-        "train questions inputs.tsv --out new",
-        "data pairs inputs.tsv",
-        "evaluate run inputs.tsv --baseline Rome",
-        "evaluate run inputs.tsv --baseline majority",
-    ]:
-        refused(regard(*command.split()), "inputs.tsv:1: ")
-
-
-LONG = "Where was Ada Finch " + "Ada " * 12 + "born?"
-
-
-def test_a_question_longer_than_the_block_is_named(regard: Command, folder: Path) -> None:
-    put(folder, "long.tsv", f"Where was Ada Finch born?\tRome\n{LONG}\tRome\n")
-    refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"context length is {BLOCK}")
-    train = ("train", "questions", "long.tsv", "--out", "new", *MODEL, *STEPS)
-    refused(regard(*train), "long.tsv:2: ")
-    refused(regard("data", "pairs", "long.tsv", "--context-length", BLOCK), "long.tsv:2: ")
-
-
-def test_questions_need_a_share_and_a_share_needs_questions(regard: Command) -> None:
-    refused(regard(*PRETRAIN, "--questions", "pairs.tsv"), "objective.questions")
-    refused(regard(*PRETRAIN, *MIXED), "--questions")
-
-
-def test_a_wording_without_a_place_for_the_subject_is_refused(regard: Command) -> None:
-    for wording in ["{name}?", "{", "{0}?", "Where?"]:
-        refused(regard(*EVALUATE, "--paraphrase", wording), repr(wording))
-    refused(regard(*EVALUATE, "--paraphrase", "{} ✈?"), "✈")
-
-
-# recipes and settings
-
-
-@each_once(
-    {
-        "name": ["nonsense", "nowhere.toml", ".", "text.txt"],
-        "command": [PRETRAIN, FINETUNE, TRAIN, ("config",)],
-    }
-)
-def test_an_unknown_recipe_is_named(regard: Command, command: Sequence[str], name: str) -> None:
-    refused(regard(*command, "--recipe", name), name)
-
-
-def test_a_bad_setting_is_named(regard: Command) -> None:
-    for setting, says in [
-        ("model.layers=2", "model.layers"),
-        ("model.context_length=7", "model.context_length"),
-        ("tokenizer.kind=letters", "allowed: characters, words, byte-pairs"),
-        ("data.validation=nan", "data.validation"),
-        ("objective.next_token=inf", "objective.next_token"),
-        ("objective.next_token=0", "above 0"),
-        ("training.steps=none", "either epochs or steps"),
-        ("seed=99999999999999999999", "seed"),
-        ("text.tsx", "text.tsx"),
-    ]:
-        refused(regard(*PRETRAIN, setting), says)
-
-
-@each_once(
-    {
-        "command": [PRETRAIN, FINETUNE, TRAIN, GENERATE, ("demo", "--out", "new")],
-        "seed": ["-1", "1.5", "99999999999999999999"],
-    }
-)
-def test_a_bad_seed_is_refused(regard: Command, command: Sequence[str], seed: str) -> None:
-    refused(regard(*command, "--seed", seed), "--seed")
-
-
-def test_finetuning_cannot_change_what_is_made(regard: Command) -> None:
-    for setting in ("model.n_layers=2", "tokenizer.kind=words"):
-        refused(regard(*FINETUNE, setting), "can't be changed")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("objective.span_corruption=0.5",),
-        ("objective.questions=0.5", "--questions", "pairs.tsv"),
-    ],
-)
-def test_an_objective_that_windows_cannot_serve_is_refused(
-    regard: Command, settings: Sequence[str]
-) -> None:
-    refused(regard(*PRETRAIN, "data.documents=files", *settings), "data.documents")
-
-
-def test_the_smallest_block_serves_every_objective(regard: Command, folder: Path) -> None:
-    put(folder, "short.tsv", "A?\tB\n")
-    settings = ("model.context_length=8", "objective.span_corruption=0.5", *MIXED)
-    assert regard(*PRETRAIN, *settings, "--questions", "short.tsv").code == 0
-
-
-def test_bad_files_of_a_text_are_named_before_training_or_left_out(
-    regard: Command, folder: Path
-) -> None:
-    (folder / "texts").mkdir()
-    put(folder, "texts/a.txt", "")
-    put(folder, "texts/b.txt", "Ada was born in Oslo.\n" * 20)
-    put(folder, "texts/c.txt.gz", "damaged")
-    command = ("train", "text", "texts", "--out", "new", *MODEL, *STEPS)
-    refused(regard(*command), "texts/a.txt: is empty", "texts/c.txt.gz", "--skip-bad")
-    with pytest.warns(UserWarning, match=r"left out: texts/a\.txt.*texts/c\.txt\.gz"):
-        outcome = regard(*command, "--skip-bad")
-    assert outcome.code == 0
-    assert "files: 1\n" in outcome.out
-
-
-def test_a_text_of_one_character_is_too_short_for_windows(regard: Command, folder: Path) -> None:
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_explained(regard: Command, folder: Path, run: Path, command: str) -> None:
+    for name in ("full", "empty"):
+        (folder / name).mkdir()
+    put(folder, "full/mine.txt", "mine")
+    put(folder, "empty.txt", b"\xef\xbb\xbf\n \r\n")
     put(folder, "a.txt", "a")
-    refused(regard("train", "text", "a.txt", "--out", "new"), "a.txt: is too short")
-
-
-def test_a_text_shorter_than_the_context_is_trained_with_a_warning(
-    regard: Command, folder: Path
-) -> None:
-    put(folder, "abc.txt", "abc")
-    says = f"the text has 3 training tokens, fewer than model.context_length={BLOCK}; "
-    with pytest.warns(UserWarning, match=says):
-        assert regard("train", "text", "abc.txt", "--out", "new", *MODEL, *STEPS).code == 0
-
-
-def test_a_bad_setting_of_the_world_is_named(regard: Command) -> None:
-    for setting, says in [
-        ("people=5", "80..5600"),
-        ("nonsense=1", "allowed"),
-    ]:
-        outcome = regard("world", "--out", "new", setting)
-        refused(
-            outcome,
-            setting.partition("=")[0],
-            says.replace("allowed", "there are: absent, augment"),
-        )
-
-
-# places to write to
-
-
-@each_once(
-    {
-        "command": [
-            PRETRAIN,
-            FINETUNE,
-            TRAIN,
-            ("world", "--out", "new"),
-            ("train", "text", "text.txt"),
-        ],
-        "out": ["text.txt", "text.txt/new", "text.txt/deep/new", "full"],
-    }
-)
-def test_an_out_that_cannot_be_made_is_named(
-    regard: Command, folder: Path, command: Sequence[str], out: str
-) -> None:
-    (folder / "full").mkdir()
-    put(folder / "full", "mine.txt", "mine")
-    refused(regard(*command, "--out", out), out)
+    put(folder, "more.txt", "Ada was born.\n\nŁódź.\n")
+    put(folder, "bad.tsv", "Where was Ada?\tRome\nWhere was Mia? Oslo\n")
+    put(folder, "long.tsv", f"Where was Ada Finch born?\tRome\n{LONG}\tRome\n")
+    shutil.copy(run / "corpus.index", folder / "a.index")
+    for arguments, says in MISTAKES[command]:
+        refused(regard(*shlex.split(arguments)), says)
 
 
 @pytest.mark.parametrize(
@@ -441,156 +295,155 @@ def test_a_place_that_is_taken_is_named_before_anything_is_read(
     regard: Command, folder: Path, command: str
 ) -> None:
     (folder / "full").mkdir()
-    put(folder / "full", "mine.txt", "mine")
-    refused(regard(*command.split()), command.split()[-1])
-    assert "nowhere" not in regard(*command.split()).err
+    put(folder, "full/mine.txt", "mine")
+    outcome = regard(*command.split())
+    refused(outcome, command.split()[-1])
+    assert "nowhere" not in outcome.err
 
 
-def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command) -> None:
-    refused(regard(*PRETRAIN, "--out", "run", "--resume", "seed=9"), "another recipe")
-
-
-@each_once(
-    {
-        "place": ["text.txt/x", "full", "nowhere/x", ".", "text.txt/deep/x"],
-        "command": [
-            (*PRETRAIN, "--json"),
-            (*PRETRAIN, "--dry-run", "--json"),
-            (*FINETUNE, "--json"),
-            (*TRAIN, "--json"),
-            (*EVALUATE, "--json"),
-            (*EVALUATE, "--predictions"),
-            (*EVALUATE, "--baseline", "majority", "--json"),
-            ("evaluate", "run", "text.txt", "--json"),
-            ("demo", "--out", "new", "training.steps=1", "--json"),
-        ],
-    }
-)
-def test_a_file_that_cannot_be_written_is_named_before_the_work(
-    regard: Command, folder: Path, command: Sequence[str], place: str
+def test_only_training_runs_in_several_processes(
+    regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "full").mkdir()
-    outcome = regard(*command, place)
-    refused(outcome, place, "can't be written")
-    assert "accuracy" not in outcome.out
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    says = "evaluate: runs in one process; start it without torchrun"
+    refused(regard(*EVALUATE.split()), says)
 
 
-def test_a_name_too_long_is_the_users_mistake(regard: Command) -> None:
-    refused(regard("world", "--out", "x" * 300), "x" * 300)
+# runs
 
 
-def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) -> None:
-    (run / "report.html").mkdir()
-    refused(regard(*EVALUATE), "run/report.html: can't be written")
+@pytest.mark.parametrize("command", [GENERATE, EVALUATE, "evaluate run text.txt", FINETUNE])
+def test_another_runs_tokenizer_is_refused(
+    regard: Command, run: Path, stranger: Path, command: str
+) -> None:
+    own = Tokenizer.load(run).fingerprint
+    shutil.copy(stranger / "tokenizer.json", run)
+    refused(regard(*command.split()), own, Tokenizer.load(stranger).fingerprint, "tokenizer.json")
 
 
-# prompts and sampling
+@pytest.mark.parametrize(
+    ("name", "damage", "says"),
+    [
+        ("model.safetensors", lambda data: data[:-1], "damaged"),
+        ("config.toml", lambda data: data.replace(b"d_model = 16", b"d_model = 32"), "config.toml"),
+        ("config.toml", lambda data: data.replace(b"[model]", b"[model"), "isn't TOML"),
+        ("tokenizer.json", lambda _: b"]", "is no tokenizer"),
+        ("origin.json", lambda _: b"3", "holds no table"),
+    ],
+    ids=["cut weights", "another size", "no TOML", "no tokenizer", "no table"],
+)
+@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE, "look run Ada"])
+def test_a_damaged_file_of_a_run_is_named(
+    regard: Command,
+    run: Path,
+    command: str,
+    name: str,
+    damage: Callable[[bytes], bytes],
+    says: str,
+) -> None:
+    put(run, name, damage((run / name).read_bytes()))
+    where = "model.safetensors" if says == "config.toml" else name
+    refused(regard(*command.split()), f"run/{where}", says)
 
 
-def test_a_bad_prompt_is_named(regard: Command) -> None:
-    for prompts, says in [
-        ([], "no prompt"),
-        ([""], "prompt 1: is empty"),
-        (["Ada", ""], "prompt 2: is empty"),
-        (["Ada" * BLOCK], f"context length of {BLOCK}"),
-        (["Łódź"], "'Ł'"),
-        (["Ada", "Ada⁇"], "prompt 2: "),
-        (["Ada \udcff"], "prompt 1: "),
-    ]:
-        refused(regard("generate", "run", *prompts, "--max-new-tokens", 5), says)
+def test_missing_weights_are_refused(regard: Command, run: Path) -> None:
+    (run / "model.safetensors").unlink()
+    refused(regard(*EVALUATE.split()), "run", "--resume")
+
+
+# texts and prompts
+
+
+def test_a_word_outside_the_vocabulary_is_named_by_its_line(regard: Command, folder: Path) -> None:
+    words = f"{QUESTIONS} {SMALL} tokenizer.kind=words"
+    succeeded(regard(*words.split()))
+    put(folder, "more.tsv", "Where was Ada Finch born?\nWhere was Zoe Finch born?\n")
+    refused(regard("evaluate", "new", "more.tsv"), "more.tsv:2: the vocabulary has no 'Zoe'")
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "byte-pairs"])
+def test_a_text_with_the_characters_of_special_tokens_is_learned(
+    regard: Command, folder: Path, kind: str
+) -> None:
+    put(folder, "odd.txt", "Ada was born.\nBorn ⁇ in □ Rome <unknown>.\n")
+    succeeded(
+        regard("pretrain", "odd.txt", "--out", "new", *SMALL.split(), f"tokenizer.kind={kind}")
+    )
+    outcome = succeeded(regard("generate", "new", "Born ⁇ in □", "--max-new-tokens", "1"))
+    assert outcome.out.startswith("Born ⁇ in □")
+
+
+def test_the_smallest_block_serves_every_objective(regard: Command, folder: Path) -> None:
+    put(folder, "short.tsv", "A?\tB\n")
+    settings = ("model.context_length=8", "objective.span_corruption=0.5", *MIXED)
+    command = (*PRETRAIN.split(), *SMALL.split(), *settings, "--questions", "short.tsv")
+    succeeded(regard(*command))
+
+
+def test_bad_files_of_a_text_are_named_before_training_or_left_out(
+    regard: Command, folder: Path
+) -> None:
+    (folder / "texts").mkdir()
+    put(folder, "texts/a.txt", "")
+    put(folder, "texts/b.txt", "Ada was born in Oslo.\n" * 20)
+    put(folder, "texts/c.txt.gz", "damaged")
+    command = ("train", "text", "texts", "--out", "new", *SMALL.split())
+    refused(regard(*command), "texts/a.txt: is empty", "texts/c.txt.gz", "--skip-bad")
+    with pytest.warns(UserWarning, match=r"left out: texts/a\.txt.*texts/c\.txt\.gz"):
+        outcome = succeeded(regard(*command, "--skip-bad"))
+    assert "files: 1\n" in outcome.out
+
+
+def test_a_text_shorter_than_the_context_is_trained_with_a_warning(
+    regard: Command, folder: Path
+) -> None:
+    put(folder, "abc.txt", "abc")
+    says = f"the text has 3 training tokens, fewer than model.context_length={BLOCK}; "
+    with pytest.warns(UserWarning, match=says):
+        succeeded(regard("train", "text", "abc.txt", "--out", "new", *SMALL.split()))
 
 
 @pytest.mark.parametrize("setting", ["tokenizer.unknown=bytes", "tokenizer.unknown=unk"])
 def test_unknown_characters_of_prompts_are_named_once(regard: Command, setting: str) -> None:
-    assert regard(*PRETRAIN, setting).code == 0
+    succeeded(regard(*PRETRAIN.split(), *SMALL.split(), setting))
     with pytest.warns(UserWarning, match="the tokenizer of new has no 'Ł', 'ź'; ") as warned:
-        assert regard("generate", "new", "Ł and ź", "Ł", "--max-new-tokens", 2).code == 0
+        succeeded(regard("generate", "new", "Ł and ź", "Ł", "--max-new-tokens", 2))
     assert len(warned) == 1
 
 
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [(b"", "prompt"), (b"\n", "prompt"), (b"Ada\n\nMia\n", "prompt"), (b"Ada\xff\n", "UTF-8")],
+)
 def test_an_input_without_prompts_is_refused(
-    regard: Command, monkeypatch: pytest.MonkeyPatch
+    regard: Command, monkeypatch: pytest.MonkeyPatch, data: bytes, says: str
 ) -> None:
-    for text in ["", "\n", "Ada\n\nMia\n"]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        refused(regard("generate", "run", "-", "--max-new-tokens", 5), "prompt")
-
-
-def test_an_input_that_is_no_text_is_refused(
-    regard: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ada\xff\n"), "utf-8"))
-    refused(regard("generate", "run", "-", "--max-new-tokens", 5))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
+    refused(regard("generate", "run", "-", "--max-new-tokens", 5), says)
 
 
 def test_bytes_that_are_no_text_are_refused_by_byte_pairs_too(regard: Command) -> None:
     settings = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
-    assert regard(*PRETRAIN, *settings).code == 0
+    succeeded(regard(*PRETRAIN.split(), *SMALL.split(), *settings))
     refused(regard("generate", "new", "Ada \udcff", "--max-new-tokens", 5), "prompt 1: ")
-
-
-def test_bad_sampling_is_refused(regard: Command) -> None:
-    for flag, value in [
-        ("--temperature", "nan"),
-        ("--temperature", "warm"),
-        ("--top-k", "0"),
-        ("--top-p", "1.1"),
-        ("--num-return-sequences", "0"),
-        ("--max-new-tokens", "0"),
-        ("--precision", "float16"),
-        ("--threads", "0"),
-    ]:
-        refused(regard(*GENERATE, flag, value), flag.removeprefix("--").split("-")[0])
-
-
-def test_beams_are_not_sampled(regard: Command) -> None:
-    for flag, value in [("--temperature", "0"), ("--top-k", "3"), ("--top-p", "0.9")]:
-        refused(regard(*GENERATE, "--num-beams", 2, flag, value), flag, "--num-beams")
-
-
-def test_flags_of_beams_need_beams(regard: Command) -> None:
-    for flag, value in [("--length-penalty", "1"), ("--early-stopping", "never")]:
-        refused(regard(*GENERATE, flag, value), flag, "add --num-beams")
-
-
-def test_bad_beams_are_refused(regard: Command) -> None:
-    for flags, says in [
-        (["--num-beams", "0"], "--num-beams"),
-        (["--num-beams", "2", "--num-return-sequences", "0"], "--num-return-sequences"),
-        (
-            ["--num-beams", "2", "--num-return-sequences", "3"],
-            "can't return 3 of 2 beams; choose 1 to 2",
-        ),
-        (["--num-beams", "2", "--length-penalty", "nan"], "length penalty"),
-        (["--num-beams", "2", "--early-stopping", "soon"], "--early-stopping"),
-    ]:
-        refused(regard(*GENERATE, *flags), says)
 
 
 def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
     # The first of the text is ⁇, the last new one is never read.
     room = BLOCK - len("⁇Ada") + 1
     command = ("generate", "run", "Ada", "--raw", "--max-new-tokens")
-    assert regard(*command, room).code == 0
+    succeeded(regard(*command, room))
     refused(regard(*command, room + 1), f"context length of {BLOCK}")
 
 
-# machines
+# the disk
 
 
-@each_once(
-    {
-        "command": [PRETRAIN, FINETUNE, TRAIN, GENERATE, EVALUATE],
-        "device": ["cuda:99", "abacus", "meta", ""],
-    }
-)
-def test_a_device_that_is_not_there_is_named(
-    regard: Command, command: Sequence[str], device: str
-) -> None:
-    refused(regard(*command, "--device", device), f"--device {device}: ")
-
-
-# full disks
+def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) -> None:
+    (run / "report.html").mkdir()
+    refused(regard(*EVALUATE.split()), "run/report.html: can't be written")
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> None:
@@ -606,35 +459,32 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> None:
     monkeypatch.setattr(files, "_write", torn)
 
 
-FILLED: dict[str, tuple[str, ...]] = {
-    "world": ("world", "--out", "new", "people=80"),
-    "pretrain": PRETRAIN,
-    "finetune": FINETUNE,
-    "train": TRAIN,
-    "dry run": (*PRETRAIN, "--dry-run", "--json", "facts.json"),
-    "report": EVALUATE,
-    "predictions": (*EVALUATE, "--predictions", "answers.txt"),
-    "figures": (*EVALUATE, "--json", "figures.json"),
-    "baseline": (*EVALUATE, "--baseline", "majority", "--json", "figures.json"),
-    "perplexity": ("evaluate", "run", "text.txt", "--json", "figures.json"),
-}
-
-
-@pytest.mark.parametrize("name", FILLED)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "world --out new people=80",
+        f"{PRETRAIN} {SMALL}",
+        f"{PRETRAIN} {SMALL} --dry-run --json facts.json",
+        EVALUATE,
+        f"{EVALUATE} --predictions answers.txt",
+        f"{EVALUATE} --baseline majority --json figures.json",
+    ],
+    ids=["world", "run", "dry run", "report", "predictions", "figures"],
+)
 def test_a_full_disk_is_told_and_no_file_is_half_written(
-    regard: Command, monkeypatch: pytest.MonkeyPatch, name: str
+    regard: Command, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """Once there is room, the command works."""
     with monkeypatch.context() as full:
         fill_disk(full)
-        outcome = regard(*FILLED[name])
+        outcome = regard(*command.split())
     assert outcome.code == 1
     (line,) = outcome.err.splitlines()
     assert line.startswith("regard: ")
     assert "disk is full" in line
     assert set(outcome.new) <= {"new"}  # the empty folder of a run
     assert not outcome.changed
-    assert regard(*FILLED[name]).code == 0
+    succeeded(regard(*command.split()))
 
 
 @pytest.mark.parametrize(
@@ -644,65 +494,56 @@ def test_a_full_disk_is_told_and_no_file_is_half_written(
 def test_training_goes_on_where_the_full_disk_stopped_it(
     regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    command = (*PRETRAIN, "training.checkpoint_every=2")
-    assert regard(*command, "--out", "undisturbed").code == 0
+    command = (*PRETRAIN.split(), *SMALL.split(), "training.checkpoint_every=2")
+    succeeded(regard(*command, "--out", "undisturbed"))
     with monkeypatch.context() as full:
         fill_disk(full, after)
         outcome = regard(*command)
     assert outcome.code == 1
     assert outcome.err.splitlines()[-1].startswith("regard: ")
     assert "Traceback" not in outcome.err
-    assert regard(*command, "--resume").code == 0
+    succeeded(regard(*command, "--resume"))
     for name in ("model.safetensors", "config.toml", "tokenizer.json"):
         assert (folder / "new" / name).read_bytes() == (folder / "undisturbed" / name).read_bytes()
     lines = (folder / "new/metrics.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3]
 
 
+def failing(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 def test_a_full_disk_at_a_line_of_metrics_is_told(
     regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, _line: str) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
+    full = failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl"))
     monkeypatch.setattr("regard.training.loggers.append_line", full)
-    outcome = regard(*PRETRAIN)
+    outcome = regard(*PRETRAIN.split(), *SMALL.split())
     assert outcome.code == 1
     assert "disk is full" in outcome.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
+    ("error", "code", "says"),
     [
-        (errno.EDQUOT, 1),
-        (errno.EIO, 1),
-        (errno.EACCES, 2),
-        (errno.EROFS, 2),
-        (errno.ENOTEMPTY, 2),
+        (OSError(errno.EDQUOT, "", "new"), 1, "new: the disk is full"),
+        (OSError(errno.EIO, "it broke", "new"), 1, "new: it broke"),
+        (OSError(errno.EACCES, "", "new"), 2, "new: can't be written"),
+        (OSError(errno.EROFS, "", "new"), 2, "new: can't be written"),
+        (OSError(errno.ENOTEMPTY, "", "new"), 2, "new: can't be written"),
+        (KeyboardInterrupt(), 130, "regard: stopped"),
     ],
+    ids=["quota", "broken", "no rights", "read-only", "not empty", "Ctrl-C"],
 )
 def test_failures_of_the_system_are_told_in_one_line(
-    regard: Command, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+    regard: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
 ) -> None:
-    def fail(path: Path, _data: bytes) -> None:
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(files, "_write", fail)
+    monkeypatch.setattr(files, "_write", failing(error))
     outcome = regard("world", "--out", "new", "people=80")
-    refused(outcome, "new", code=code)
-
-
-def test_ctrl_c_is_told_in_one_line(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_path: Path, _data: bytes) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files, "_write", interrupt)
-    outcome = regard("world", "--out", "new", "people=80")
-    assert outcome.code == 130
-    assert outcome.err.strip() == "regard: stopped"
-
-
-def test_a_good_run_is_not_refused(regard: Command) -> None:
-    """The commands above fail for the reason that each test gives."""
-    for command in (GENERATE, EVALUATE, FINETUNE, ("info", "run"), (*PRETRAIN[:3], "b", *MODEL)):
-        assert regard(*command, *(STEPS if command[0] == "pretrain" else ())).code == 0
+    assert says in outcome.err
+    if code != 130:  # whose temporary files the next command replaces
+        refused(outcome, says, code=code)
+    assert outcome.code == code

@@ -1,5 +1,6 @@
 """Whatever a user gets wrong about tasks is told in one line, and nothing is left behind."""
 
+import shlex
 import shutil
 from functools import cache
 from pathlib import Path
@@ -7,15 +8,129 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from combinations import each_once
 from regard.evaluation import tasks
 from regard.training.sources import probe
-from tiny import MODEL, STEPS, Command, refused
+from tiny import MODEL, STEPS, Command, refused, succeeded
 from tiny_tasks import task_recipe, task_settings, trained_run
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-CLASSES = task_settings("classification", "encoder, classification")
+CLASSES = " ".join(task_settings("classification", "encoder, classification"))
+COPY = " ".join(task_settings("copy", "decoder"))
+RUNS = {
+    "a labeler": ("classification", "encoder, classification"),
+    "a labeler of pairs": ("entailment", "encoder, classification"),
+    "a tagger": ("tagging", "encoder, tags"),
+    "an embedder of labels": ("classification", "encoder, embedding"),
+    "an embedder of documents": ("retrieval", "encoder, embedding"),
+    "an encoder-decoder": ("casing", "encoder-decoder"),
+    "a decoder": ("casing", "decoder"),
+    "a run of a probe": ("copy", "decoder"),
+}
+"""Task and family of the run in the folder `run`."""
+MISTAKES = {
+    "no run": [
+        ("train cooking --out new", "train cooking: there is no such task; there are: "),
+        ("train masked text.txt --out new", "train masked: there is no such task"),
+        ("train casing", "--out"),
+        ("train casing pairs.tsv pairs.tsv --out new", "one file, not 2"),
+        ("train casing nowhere.tsv --out new", "nowhere.tsv: no such file"),
+        ("train casing nowhere.txt --out new", "nowhere.txt: no such file"),
+        ("train casing --out new --tokenizer none", "none/tokenizer.json"),
+        ("train casing --out new --mix a=1", "--mix: is for `train text`"),
+        ("train casing --out new --test a.csv", "--test is for a task trained on a file"),
+        ("train casing --out new task.size=3", "task.size: no such field"),
+        ("train casing --out new task.training=0", "task.training"),
+        ("train retrieval --out new task.people=2000", "choose fewer"),
+        ("train mqar --out new task.length=63", "length = 63 is odd"),
+        ("train casing --out new task.kind=cooking", "task.kind"),
+        ("train casing --out new training.patience=2", "nothing is held out"),
+    ],
+    "a recipe of another task": [
+        ("train casing --out new task.kind=translation", "=translation; set task.kind=casing"),
+        ("train casing --out new --recipe translation", "has task.kind=translation; set task.kind"),
+        ("train copy --out new --recipe default", "train copy: the recipe has no task; set task."),
+        (
+            "train questions pairs.tsv --out new task.kind=casing",
+            "learned by `regard train casing`",
+        ),
+        ("train text text.txt --out new --recipe sort", "is learned by `regard train sort`"),
+        ("pretrain text.txt --out new task.kind=casing", "is learned by `regard train casing`"),
+    ],
+    "an option of other tasks": [
+        (
+            "train classification --documents lines --out new",
+            "--documents is for other tasks (text)",
+        ),
+        ("train copy --text review --out new", "--text is for other tasks (text, casing, "),
+        ("train text --label stars --out new", "--label is for other tasks (casing, "),
+        ("train questions --no-header --out new", "--header is for other tasks (casing, "),
+        ("train copy --skip-bad --out new", "--skip-bad is for other tasks (text, casing, "),
+        ("train classification --text a --out new", "--text is for a file; name one, or leave it"),
+    ],
+    "a model that can't": [
+        (
+            "train casing --out new head.kind=classification",
+            "is no head for model.kind=encoder-decoder",
+        ),
+        ("train classification --out new head.kind=masked-lm", "doesn't answer; choose lm"),
+        (
+            "train copy --out new model.kind=encoder-decoder",
+            "set model.kind=decoder, rnn or fixed-window",
+        ),
+        (
+            "train questions pairs.tsv --out new model.kind=encoder-decoder",
+            "causal language model",
+        ),
+        ("pretrain text.txt --out new objective.masked_tokens=1", "take --recipe masked"),
+        (
+            "pretrain text.txt --out new --recipe masked objective.next_token=1",
+            "objective.next_token=0",
+        ),
+    ],
+    "a labeler": [
+        (f"train classification empty.tsv --out new {CLASSES}", "empty.tsv: is empty"),
+        (
+            f"train classification bad.tsv --out new {CLASSES}",
+            "bad.tsv:2: the label is empty; a line holds a text, a tab, and",
+        ),
+        ("evaluate run bad.tsv", "bad.tsv:2: the label is empty; a line holds a text, a tab, and"),
+        ("evaluate run --paraphrase {}?", "--paraphrase: has no use for"),
+        ("evaluate run --seed 3", "--seed: has no use for"),
+        ("evaluate run --baseline majority", "--baseline: needs PAIRS, a file"),
+        ("evaluate run --predictions nowhere/x", "nowhere/x: can't be written"),
+        ("generate run fine --num-beams 2", "--num-beams is for a model that generates, and this"),
+        ("generate run fine --max-new-tokens 3", "--max-new-tokens is for a model that generates"),
+        ("generate run fine --stop-string x", "--stop-string is for a model that generates"),
+        ("generate run fine --seed 1", "--seed is for a model that generates, and this one labels"),
+        (f"generate run {'é' * 400}", "1 prompts take more than"),
+        ("finetune pairs.tsv --from run --out new", "causal language model"),
+    ],
+    "a labeler of pairs": [("generate run Ada", "prompt 1: has no second text")],
+    "a tagger": [("generate run ''", "prompt 1: is empty")],
+    "an embedder of labels": [
+        ("generate run fine", "needs a causal language model"),
+        ("generate run fine --num-beams 2", "needs a causal language model"),
+    ],
+    "an embedder of documents": [
+        ("evaluate run alone.tsv", "alone.tsv:1: has no document"),
+        ("evaluate run --predictions a.txt", "--predictions: run is scored"),
+    ],
+    "an encoder-decoder": [
+        ("evaluate run uneven.txt", "uneven.txt: no character keeps its length in the other case"),
+        ("generate run Ada --max-new-tokens 321", "takes 1 tokens, and with 321 new ones"),
+        ("generate run ''", "prompt 1: is empty"),
+        (f"generate run {'é' * 400}", "prompt 1: takes"),
+    ],
+    "a decoder": [("evaluate run --report page.html", "--report: has no use for")],
+    "a run of a probe": [
+        (f"train copy pairs.tsv --out new {COPY}", "=copy: is a probe, which makes its own rows"),
+        (f"train copy --tokenizer run --out new {COPY}", "task.kind=copy: is a probe"),
+        ("evaluate run pairs.tsv", "was trained on a probe"),
+        ("evaluate run --predictions a.txt", "--predictions: run is scored"),
+    ],
+}
+"""Commands, and a part of the line that each prints."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,191 +148,30 @@ def trained(task: str, family: str) -> TemporaryDirectory[str]:
     return folder
 
 
-def put_run(folder: Path, task: str, family: str) -> None:
-    """A run for a task, in the test's own folder."""
-    shutil.copytree(Path(trained(task, family).name) / "run", folder / "run")
-
-
-# the command line itself
-
-
-def test_a_wrong_command_is_explained(regard: Command) -> None:
-    for arguments, says in [
-        (["tasks", "casing"], "casing"),
-        (["train", "cooking", "--out", "new"], "train cooking: there is no such task; there are: "),
-        (["train", "masked", "text.txt", "--out", "new"], "train masked: there is no such task"),
-        (["train", "casing"], "--out"),
-        (["train", "casing", "pairs.tsv", "pairs.tsv", "--out", "new"], "one file, not 2"),
-        (["train", "casing", "nowhere.tsv", "--out", "new"], "nowhere.tsv: no such file"),
-        (["train", "casing", "nowhere.txt", "--out", "new"], "nowhere.txt: no such file"),
-        (["train", "casing", "--out", "new", "--tokenizer", "none"], "none/tokenizer.json"),
-        (["train", "casing", "--out", "new", "task.size=3"], "task.size: no such field"),
-        (["train", "casing", "--out", "new", "task.training=0"], "task.training"),
-        (["train", "retrieval", "--out", "new", "task.people=2000"], "choose fewer"),
-        (["train", "mqar", "--out", "new", "task.length=63"], "length = 63 is odd"),
-        (["train", "casing", "--out", "new", "task.kind=cooking"], "task.kind"),
-        (["train", "casing", "--out", "new", "training.patience=2"], "nothing is held out"),
-    ]:
-        refused(regard(*arguments), says)
-
-
-def test_a_recipe_of_another_task_is_refused(regard: Command) -> None:
-    for command, says in [
-        ("train casing task.kind=translation", "task.kind=translation; set task.kind=casing"),
-        ("train casing --recipe translation", "has task.kind=translation; set task.kind=casing"),
-        ("train copy --recipe default", "train copy: the recipe has no task; set task.kind=copy"),
-        ("train questions pairs.tsv task.kind=casing", "is learned by `regard train casing`"),
-        ("train text text.txt --recipe sort", "is learned by `regard train sort`"),
-        ("pretrain text.txt task.kind=casing", "is learned by `regard train casing`"),
-    ]:
-        refused(regard(*command.split(), "--out", "new"), says)
-
-
-# models that can't
-
-
-def test_a_model_that_cannot_learn_it_is_refused(regard: Command) -> None:
-    for command, says in [
-        ("train casing head.kind=classification", "is no head for model.kind=encoder-decoder"),
-        ("train classification head.kind=masked-lm", "doesn't answer; choose lm"),
-        ("train copy model.kind=encoder-decoder", "set model.kind=decoder, rnn or fixed-window"),
-        ("train questions pairs.tsv model.kind=encoder-decoder", "causal language model"),
-        ("pretrain text.txt objective.masked_tokens=1", "take --recipe masked"),
-        ("pretrain text.txt --recipe masked objective.next_token=1", "objective.next_token=0"),
-    ]:
-        refused(regard(*command.split(), "--out", "new"), says)
-
-
-# examples
-
-
-@each_once(
-    {
-        "command": ["train classification FILE --out new", "evaluate run FILE"],
-        ("text", "says"): [
-            ("", "bad.tsv: is empty"),
-            (
-                "fine\tgood\nbad\t\n",
-                "bad.tsv:2: the label is empty; a line holds a text, a tab, and",
-            ),
-        ],
-    }
-)
-def test_bad_examples_are_named(
-    regard: Command, folder: Path, command: str, text: str, says: str
-) -> None:
-    put_run(folder, "classification", "encoder, classification")
-    (folder / "bad.tsv").write_text(text, "utf-8")
-    settings = CLASSES if command.startswith("train") else ()
-    refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
-
-
-def test_questions_without_documents_cannot_be_ranked(regard: Command, folder: Path) -> None:
-    put_run(folder, "retrieval", "encoder, embedding")
-    (folder / "bad.tsv").write_text("Who comes from Leeds and bakes bread?\n", "utf-8")
-    refused(regard("evaluate", "run", "bad.tsv"), "bad.tsv:1: has no document")
-
-
-def test_a_text_without_letters_to_turn_is_refused(regard: Command, folder: Path) -> None:
-    put_run(folder, "casing", "encoder-decoder")
-    (folder / "bad.txt").write_text("ß\nßß\n", "utf-8")
-    says = "bad.txt: no character keeps its length in the other case"
-    refused(regard("evaluate", "run", "bad.txt"), says)
-
-
-def test_a_probe_takes_no_file_and_no_tokenizer(regard: Command, folder: Path) -> None:
-    put_run(folder, "copy", "decoder")
-    settings = task_settings("copy", "decoder")
-    command = ("train", "copy", "--out", "new", *settings)
-    refused(regard(*command, "pairs.tsv"), "task.kind=copy: is a probe, which makes its own rows")
-    refused(regard(*command, "--tokenizer", "run"), "task.kind=copy: is a probe")
-    refused(regard("evaluate", "run", "pairs.tsv"), "was trained on a probe")
-
-
-# runs
-
-
-def test_what_writes_nothing_generates_nothing(regard: Command, folder: Path) -> None:
-    put_run(folder, "classification", "encoder, embedding")
-    for flags in ((), ("--num-beams", "2")):
-        refused(regard("generate", "run", "fine", *flags), "needs a causal language model")
-
-
-def test_what_labels_does_not_write(regard: Command, folder: Path) -> None:
-    put_run(folder, "classification", "encoder, classification")
-    for flags in ("--num-beams 2", "--max-new-tokens 3", "--stop-string x", "--seed 1"):
-        says = f"{flags.split()[0]} is for a model that generates, and this one labels"
-        refused(regard("generate", "run", "fine", *flags.split()), says)
-
-
-@pytest.mark.parametrize(
-    ("task", "family", "prompt", "says"),
-    [
-        ("classification", "encoder, classification", "é" * 400, "1 prompts take more than"),
-        ("entailment", "encoder, classification", "Ada", "prompt 1: has no second text"),
-        ("tagging", "encoder, tags", "", "prompt 1: is empty"),
-    ],
-)
-def test_bad_prompts_of_what_labels_are_refused(
-    regard: Command, folder: Path, task: str, family: str, prompt: str, says: str
-) -> None:
-    put_run(folder, task, family)
-    refused(regard("generate", "run", prompt), says)
-
-
-def test_what_continues_no_text_is_not_finetuned(regard: Command, folder: Path) -> None:
-    put_run(folder, "classification", "encoder, classification")
-    refused(
-        regard("finetune", "pairs.tsv", "--from", "run", "--out", "new"), "causal language model"
-    )
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_mistake_is_explained(regard: Command, folder: Path, kind: str) -> None:
+    if kind in RUNS:
+        shutil.copytree(Path(trained(*RUNS[kind]).name) / "run", folder / "run")
+    (folder / "empty.tsv").write_text("", "utf-8")
+    (folder / "bad.tsv").write_text("fine\tgood\nbad\t\n", "utf-8")
+    (folder / "alone.tsv").write_text("Who comes from Leeds and bakes bread?\n", "utf-8")
+    (folder / "uneven.txt").write_text("ß\nßß\n", "utf-8")
+    for arguments, says in MISTAKES[kind]:
+        refused(regard(*shlex.split(arguments)), says)
 
 
 def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> None:
     command = ("pretrain", "text.txt", "--recipe", "masked", "--out", "run", *MODEL, *STEPS)
-    assert regard(*command).code == 0
+    succeeded(regard(*command))
     (folder / "mine.tsv").write_text("Ada\tRome\n", "utf-8")
     for arguments in ("evaluate run mine.tsv", "evaluate run text.txt", "generate run Ada"):
         refused(regard(*arguments.split()), "needs a causal language model")
     refused(regard("evaluate", "run"), "has no task and no held-out text; name a file")
 
 
-def test_a_task_is_scored_in_its_own_way(regard: Command, folder: Path) -> None:
-    put_run(folder, "classification", "encoder, classification")
-    for flags, says in (
-        (["--paraphrase", "{}?"], "--paraphrase: has no use for"),
-        (["--seed", "3"], "--seed: has no use for"),
-        (["--baseline", "majority"], "--baseline: needs PAIRS, a file"),
-        (["--predictions", "nowhere/x"], "nowhere/x: can't be written"),
-    ):
-        refused(regard("evaluate", "run", *flags), says)
-
-
-def test_only_labels_have_a_report(regard: Command, folder: Path) -> None:
-    put_run(folder, "casing", "decoder")
-    refused(regard("evaluate", "run", "--report", "page.html"), "--report: has no use for")
-
-
-@pytest.mark.parametrize(
-    ("task", "family"), [("retrieval", "encoder, embedding"), ("copy", "decoder")]
-)
-def test_what_gives_no_answers_has_no_predictions(
-    regard: Command, folder: Path, task: str, family: str
-) -> None:
-    put_run(folder, task, family)
-    refused(regard("evaluate", "run", "--predictions", "a.txt"), "--predictions: run is scored")
-
-
-def test_bad_prompts_of_what_reads_a_source_are_refused(regard: Command, folder: Path) -> None:
-    put_run(folder, "casing", "encoder-decoder")
-    many = ("--max-new-tokens", "321")
-    refused(regard("generate", "run", "Ada", *many), "takes 1 tokens, and with 321 new ones")
-    refused(regard("generate", "run", ""), "prompt 1: is empty")
-    refused(regard("generate", "run", "é" * 400), "prompt 1: takes")
-
-
 def test_a_task_is_resumed_as_it_began(regard: Command, folder: Path) -> None:
-    command = ("train", "classification", "--out", "run", *CLASSES)
-    assert regard(*command).code == 0
+    command = ("train", "classification", "--out", "run", *CLASSES.split())
+    succeeded(regard(*command))
     refused(regard(*command), "run: holds a run; choose another --out, or resume it with --resume")
     refused(regard(*command, "--resume", "task.seed=1"), "another recipe")
     (folder / "mine.tsv").write_text("fine\tnegative\nbad\tpositive\n", "utf-8")

@@ -29,7 +29,6 @@ from regard.training import plan
 from regard.training.step import mean_loss
 from tiny import (
     BIOGRAPHIES,
-    BLOCK,
     MASK,
     MIXED,
     MODEL,
@@ -108,17 +107,6 @@ def test_only_a_dry_run_measures_the_loss_before_training(
     assert len(measured) == 1
 
 
-def test_a_dry_run_counts_the_parameters_that_training_trains(
-    regard: Command, folder: Path
-) -> None:
-    succeeded(regard("pretrain", "text.txt", "--out", "new", "--json", "a.json", *MODEL, *STEPS))
-    parameters = read_json(folder / "a.json")["parameters"]
-    width, vocabulary = 16, len(ALPHABET) + 2
-    layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 2 * 2 * width
-    assert parameters == layer + 2 * vocabulary * width + 2 * width
-    assert parameters == Run.load(folder / "new").n_parameters
-
-
 def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
     flags = ("--out", "new", "--json", "facts.json", "--device", "cpu")
     outcome = succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS))
@@ -179,55 +167,21 @@ def test_without_pydivsufsort_a_line_says_how_to_index(
     assert not (folder / "new/corpus.index").exists()
 
 
-def test_questions_are_mixed_into_pretraining(regard: Command, folder: Path) -> None:
-    flags = ("--questions", "pairs.tsv", "--out", "new")
-    succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *MIXED, *STEPS))
-    loaded = Run.load(folder / "new")
-    assert (loaded.origin["documents"], loaded.origin["questions"]) == (8, 8)
-    inputs = [str(Path(name).resolve()) for name in ("text.txt", "pairs.tsv")]
-    assert loaded.origin["inputs"] == inputs
-    loaded.tokenizer.encode(QUESTIONS[0].text)  # which has letters that the text hasn't
-
-
-def test_several_files_make_one_corpus(regard: Command, folder: Path) -> None:
+def test_several_files_and_questions_are_mixed_into_pretraining(
+    regard: Command, folder: Path
+) -> None:
     (folder / "more.txt").write_text("Zoë.\n", encoding="utf-8")
-    succeeded(regard("pretrain", "text.txt", "more.txt", "--out", "new", *MODEL, *STEPS))
+    files, flags = ("text.txt", "more.txt"), ("--questions", "pairs.tsv", "--out", "new")
+    succeeded(regard("pretrain", *files, *flags, *MODEL, *MIXED, *STEPS))
     loaded = Run.load(folder / "new")
-    assert loaded.origin["documents"] == 9
-    loaded.tokenizer.encode("Zoë")
+    assert (loaded.origin["documents"], loaded.origin["questions"]) == (9, 8)
+    inputs = [str(Path(name).resolve()) for name in (*files, "pairs.tsv")]
+    assert loaded.origin["inputs"] == inputs
+    loaded.tokenizer.encode(f"Zoë {QUESTIONS[0].text}")  # letters of each
 
 
 def weights(path: Path) -> bytes:
     return (path / "model.safetensors").read_bytes()
-
-
-def test_the_seed_decides_the_weights(regard: Command, folder: Path) -> None:
-    for out, seed in (("one", 1), ("same", 1), ("other", 2)):
-        flags = ("--out", out, "--seed", seed)
-        succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS))
-    assert weights(folder / "one") == weights(folder / "same") != weights(folder / "other")
-    assert Run.load(folder / "other").recipe.seed == 2
-
-
-def test_line_ends_marks_and_empty_lines_change_nothing(regard: Command, folder: Path) -> None:
-    arguments = ("--questions", "pairs.tsv", *MODEL, *MIXED, *STEPS)
-    succeeded(regard("pretrain", "text.txt", "--out", "plain", *arguments))
-    for name in ("text.txt", "pairs.tsv", "inputs.tsv"):
-        data = (folder / name).read_bytes().replace(b"\n", b"\r\n")
-        (folder / name).write_bytes(b"\xef\xbb\xbf" + data + b"\r\n \r\n")
-    succeeded(regard("pretrain", "text.txt", "--out", "disguised", *arguments))
-    assert weights(folder / "disguised") == weights(folder / "plain")
-    succeeded(regard("evaluate", "plain", "inputs.tsv", "--predictions", "answers.txt"))
-    assert len((folder / "answers.txt").read_text("utf-8").splitlines()) == len(PEOPLE)
-
-
-def test_resuming_a_finished_run_changes_no_weights(regard: Command, folder: Path) -> None:
-    command = ("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS)
-    succeeded(regard(*command))
-    before = weights(folder / "new")
-    succeeded(regard(*command, "--resume"))
-    assert weights(folder / "new") == before
-    assert [record["step"] for record in metrics(folder / "new")] == [1, 2, 3]
 
 
 # finetune, train
@@ -278,18 +232,6 @@ def test_conversations_are_trained_on_continued_and_scored(regard: Command, fold
     refused(regard("ask", "fine", "Mia", *several), "chats.jsonl:2", "second")
 
 
-def test_a_recipe_has_one_training(regard: Command) -> None:
-    refused(regard("pretrain", "text.txt", "--out", "new", "pretraining.steps=3"), "training?")
-
-
-def test_training_on_questions_alone(regard: Command, folder: Path) -> None:
-    succeeded(regard("train", "questions", "pairs.tsv", "--out", "new", *MODEL, *STEPS))
-    loaded = Run.load(folder / "new")
-    assert loaded.origin["stage"] == "questions"
-    assert loaded.origin["questions"] == 8
-    succeeded(regard("evaluate", "new", "pairs.tsv"))
-
-
 def test_training_on_questions_with_the_tokenizer_of_a_run(
     regard: Command, folder: Path, run: Path
 ) -> None:
@@ -312,24 +254,13 @@ def test_a_tokenizer_is_trained_by_its_kind_and_size(regard: Command, folder: Pa
     assert loaded.tokenizer.size == 310
 
 
-@pytest.mark.parametrize(("tokenizer", "block"), [("words", 8), ("byte-pairs", BLOCK)])
-def test_training_on_a_text_logs_a_sample(
-    regard: Command, folder: Path, tokenizer: str, block: int
-) -> None:
-    text = "Über Łódź: 語, ✈ and so on, " * 8
-    (folder / "any.txt").write_text(text, encoding="utf-8")
-    settings = (*MODEL, *STEPS, f"tokenizer.kind={tokenizer}", f"model.context_length={block}")
-    outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
-    assert outcome.err.count("\nsample: ") == 1  # of the only checkpoint
-    assert "ample:" not in outcome.out
-    assert len(Run.load(folder / "new").tokenizer.encode(text)) > block
-
-
 def test_a_sample_begins_like_the_text(regard: Command, folder: Path) -> None:
     (folder / "any.txt").write_text("abcdefghijklmnopqrstuvwxyz" * 8, encoding="utf-8")
     each_a_token = ("tokenizer.unknown=error", "data.validation=0")
     settings = (*MODEL, *STEPS, "model.context_length=64", *each_a_token)
     outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
+    assert outcome.err.count("\nsample: ") == 1  # of the only checkpoint
+    assert "ample:" not in outcome.out
     sample = outcome.err.partition("\nsample: ")[2].rstrip("\n")
     assert sample[:8] in "abcdefghijklmnopqrstuvwxyz" * 2
     assert re.fullmatch("[a-z⏎]{8,64}", sample), "special tokens are line ends"
@@ -358,13 +289,6 @@ def test_evaluation_scores_answers_and_writes_a_report(
     page = (run / "report.html").read_text("utf-8")
     assert all(question.text in page for question in QUESTIONS)
     assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
-
-
-def test_evaluation_answers_as_the_library_does(regard: Command, folder: Path, run: Path) -> None:
-    succeeded(regard("evaluate", "run", "pairs.tsv", "--predictions", "answers.txt"))
-    answers = api.answer(Run.load(run), [question.text for question in QUESTIONS])
-    expected = [answer.answered for answer in answers]
-    assert (folder / "answers.txt").read_text("utf-8").splitlines() == expected
 
 
 def test_questions_without_answers_are_predicted_and_not_scored(
@@ -470,20 +394,6 @@ def test_the_text_alone_is_printed_unless_json_is_wished(regard: Command, run: P
     assert plain.splitlines() == api.generate(Run.load(run), ["Ada", "Mia"], max_new_tokens=5)
 
 
-def test_the_seed_decides_the_samples(regard: Command) -> None:
-    command = ("generate", "run", "Ada", "--temperature", 2, "--num-return-sequences", 4)
-    outs = [regard(*command, "--max-new-tokens", 20, "--seed", seed).out for seed in (1, 1, 2)]
-    assert outs[0] == outs[1] != outs[2]
-    assert len(set(outs[0].splitlines())) == 4
-
-
-def test_the_narrowest_sampling_is_greedy(regard: Command) -> None:
-    command = ("generate", "run", "Ada", "--max-new-tokens", 20)
-    greedy = succeeded(regard(*command)).out
-    for flags in (("--top-k", 1), ("--top-p", 1e-9)):
-        assert succeeded(regard(*command, "--temperature", 5, *flags)).out == greedy
-
-
 def test_prompts_may_come_from_the_input(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("--max-new-tokens", 5)
     named = succeeded(regard("generate", "run", "Ada", "Mia Bell", *command)).out
@@ -504,17 +414,8 @@ def test_a_continuation_ends_before_the_stop(regard: Command, beams: tuple[objec
 
 
 def test_beams_are_printed_from_the_best(regard: Command, run: Path) -> None:
-    flags = (
-        "--num-beams",
-        3,
-        "--num-return-sequences",
-        2,
-        "--length-penalty",
-        0.6,
-        "--early-stopping",
-        "true",
-    )
-    command = ("generate", "run", "Ada", "Otto Lange", "--max-new-tokens", 5, *flags)
+    search = "--num-beams 3 --num-return-sequences 2 --length-penalty 0.6 --early-stopping true"
+    command = ("generate", "run", "Ada", "Otto Lange", "--max-new-tokens", 5, *search.split())
     outcome = succeeded(regard(*command, "--json"))
     found = api.beam_search(
         Run.load(run),
@@ -582,47 +483,26 @@ def test_config_prints_a_recipe_that_can_be_given_back(regard: Command, folder: 
         (folder / "mine.toml").write_text(outcome.out, encoding="utf-8")
         again = succeeded(regard("config", "--recipe", "mine.toml"))
         assert again.out == outcome.out
-
-
-def test_config_prints_the_default_recipe_unless_told_otherwise(regard: Command) -> None:
-    printed = succeeded(regard("config")).out
-    assert printed == succeeded(regard("config", "--recipe", "default")).out
+    assert succeeded(regard("config")).out == succeeded(regard("config", "--recipe", "default")).out
 
 
 def test_info_tells_what_a_run_is(regard: Command, run: Path) -> None:
     outcome = succeeded(regard("info", "run"))
     loaded = Run.load(run)
     facts = dict(re.split(r": +", line, maxsplit=1) for line in outcome.out.splitlines())
+    assert facts["model"] == f"decoder, {loaded.recipe.model.summary}"
     assert facts["parameters"] == f"{loaded.n_parameters:,}"
     assert loaded.tokenizer.fingerprint in facts["tokenizer"]
     assert facts["stage"] == "pretraining"
     assert facts["steps done"] == "60 of 60"
     assert facts["weights"] == "yes"
+    # BUG: a run made of texts in memory lists each of them (and the demo each of its questions).
+    assert facts["inputs"].count(",") <= 1
     assert not outcome.new
     assert not outcome.changed
 
 
-def test_info_names_files_and_not_every_document(regard: Command) -> None:
-    # BUG: a run made of texts in memory lists each of them (and the demo each of its questions).
-    outcome = succeeded(regard("info", "run"))
-    (inputs,) = (line for line in outcome.out.splitlines() if line.startswith("inputs:"))
-    assert inputs.count(",") <= 1
-
-
 # help
-
-
-def test_help_lists_the_commands(regard: Command) -> None:
-    for flag in [["--help"], ["-h"], []]:
-        outcome = succeeded(regard(*flag))
-        for name in ("demo", "world", "pretrain", "finetune", "train", "evaluate", "generate"):
-            assert re.search(rf"^ +{name} ", outcome.out, re.MULTILINE)
-        assert outcome.err == ""
-
-
-def test_every_command_explains_itself(regard: Command) -> None:
-    for name in ("demo", "world", "pretrain", "train", "evaluate", "generate", "info"):
-        assert succeeded(regard(name, "--help")).out.startswith(f"Usage: regard {name} ")
 
 
 def test_the_version_is_told(regard: Command) -> None:

@@ -79,6 +79,9 @@ def test_bad_input(regard: Command) -> None:
         ("--suite probes --score acuracy --out new", "did you mean accuracy"),
         (".", "is not a comparison"),
         (". --seeds 3", "leave --seeds out"),
+        ("--suite probe --out new", "did you mean probes"),
+        ("--suite probes --seeds 1", "add --out FOLDER"),
+        ("--out new", "name a TASK, a GRID.toml or --suite NAME"),
     ]:
         refused(regard("compare", *arguments.split()), says)
 
@@ -124,9 +127,3 @@ def test_a_suite_is_a_comparison_per_task(
     assert shown.out.count("have ended") == 2
     assert not shown.err
     refused(regard("compare", "both", "--json", "rows.json"), "such as both/copy")
-
-
-def test_a_suite_is_checked_before_training(regard: Command) -> None:
-    refused(regard("compare", "--suite", "probe", "--out", "new"), "did you mean probes")
-    refused(regard("compare", "--suite", "probes", "--seeds", 1), "add --out FOLDER")
-    refused(regard("compare", "--out", "new"), "name a TASK, a GRID.toml or --suite NAME")

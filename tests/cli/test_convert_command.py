@@ -7,7 +7,7 @@ import torch
 
 from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
-from tiny import MODEL, STEPS, Command, refused, succeeded
+from tiny import MODEL, STEPS, Command, succeeded
 
 ELU = "model.attention.kind=elu"
 
@@ -83,20 +83,3 @@ def test_tokens_come_along_and_are_trained_on(
     where[where.index("more")] = "other"
     succeeded(regard(*where))
     assert (folder / "other/tokens/training.bin").stat().st_ino != ids[0]
-
-
-@pytest.mark.usefixtures("run")
-def test_steps_need_tokens(regard: Command) -> None:
-    outcome = regard("convert", "run", "--out", "new", ELU, "--steps", "2")
-    refused(outcome, "run: has no tokens of a text to train on; leave --steps out")
-
-
-@pytest.mark.usefixtures("run")
-def test_refusals_are_one_line(regard: Command) -> None:
-    for arguments, says in [
-        (("run", "--out", "run", ELU), "exists"),
-        (("nowhere", "--out", "new", ELU), "nowhere"),
-        (("run", "--out", "new", "model.attention.kind=eluu"), "elu"),
-        (("run", "--out", "new", ELU, "--text", "gone.txt"), "gone.txt"),
-    ]:
-        refused(regard("convert", *arguments), says)

@@ -77,28 +77,6 @@ def test_key_has_the_results_for_the_students_numbers(regard: Command) -> None:
     assert other.out != key.out
 
 
-def test_wrong_input_is_told_in_one_line(regard: Command) -> None:
-    for arguments, says in [
-        (["new"], "Missing argument 'DIR'"),
-        (["new", "new", "--course", "eecs182-disk8"], "did you mean eecs182-disc8?"),
-        (["new", "new", "--seed", "-1"], "--seed"),
-        (["check"], "Missing argument 'DIR'"),
-        (["check", "nowhere"], "nowhere: no such folder; write one with `regard exercises new`"),
-        (["check", "."], ".: has no notebook of exercises; one of jhu-hw5.ipynb, "),
-        (["check", "text.txt"], "text.txt: no such folder"),
-        (["check", ".", "--time-limit", "0"], "--time-limit"),
-        (["check", ".", "--results", "nowhere/results.json"], "can't be written"),
-        (["key", "nowhere"], "nowhere: no such folder"),
-        (["chek", "nowhere"], "did you mean check?"),
-    ]:
-        refused(regard("exercises", *arguments), says)
-
-
-def test_an_existing_folder_is_kept(regard: Command, folder: Path) -> None:
-    (folder / "new").mkdir()
-    refused(regard(*DISC8), "new: exists; choose another folder, or remove it")
-
-
 def test_a_damaged_notebook_is_named(regard: Command, folder: Path) -> None:
     succeeded(regard(*DISC8))
     (folder / "new" / "eecs182-disc8.ipynb").write_text("{}", encoding="utf-8")

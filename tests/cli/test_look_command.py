@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny import BIOGRAPHIES, Command, refused, succeeded
+from tiny import BIOGRAPHIES, Command, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -43,35 +43,6 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
     assert (folder / "x.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_wrong_wishes_are_refused(regard: Command) -> None:
-    for flags, message in [
-        (("--layers", "9"), "layers of self-attention, numbered from 0, not 9"),
-        (("--layers", "3-1"), "--layers 3-1: is not a list of numbers"),
-        (("--heads", "2-x"), "--heads 2-x: is not a list of numbers"),
-        (("--detail", "9.1"), "--detail 9.1: no such head on the page; choose one such as 0.0"),
-        (("--detail", "1"), "--detail 1: no such head on the page"),
-        (
-            ("--heads", "1", "--detail", "0.0"),
-            "0.0: no such head on the page; choose one such as 0.1",
-        ),
-        (("--out", "nowhere/x.html"), "can't be written"),
-        (
-            ("--out", "x.pdf"),
-            "x.pdf: this format can't be written; choose a name with .html, .png or .svg",
-        ),
-        (("--compare", "nowhere"), "is not a run folder"),
-        (("",), "a text is empty"),
-        (("--compare-text", OTHER, "--word", "zebra"), "the word “zebra” isn't in"),
-        (("--word", "born"), "--word born: needs two panels"),
-    ]:
-        refused(regard("look", "run", TEXT, *flags), message)
-
-
-def test_unknown_text_is_refused_with_some_of_the_tokens(regard: Command) -> None:
-    says = "the text: the vocabulary has no 'Ł'; it has "
-    refused(regard("look", "run", "Łódź"), says, " tokens, such as ")
-
-
 def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
     (folder / "texts.txt").write_text(f"{TEXT}\n{OTHER}\n", encoding="utf-8")
     outcome = succeeded(regard("head-scores", "run", "texts.txt", "--json", "found.json"))
@@ -97,16 +68,3 @@ def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
     both = json.loads((folder / "x.json").read_text(encoding="utf-8"))
     assert [head["induction twice"] for head in both] == [h["induction twice"] for h in found]
     assert all(head["gradient"] > 0 for head in both)
-
-
-def test_wrong_measures_are_refused(regard: Command) -> None:
-    for flags, message in [
-        (("--random", "4000"), "--random 4000: the sequence occurs twice"),
-        (("--gradients",), "--gradients: needs TEXTS"),
-        (
-            ("--out", "x.bmp"),
-            "x.bmp: this format can't be written; choose a name with .png or .svg",
-        ),
-        (("--out", "nowhere/x.png"), "can't be written"),
-    ]:
-        refused(regard("head-scores", "run", *flags), message)

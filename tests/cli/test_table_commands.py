@@ -12,7 +12,7 @@ from regard.evaluation.tasks import TaskScore
 from regard.tasks.registry import TEXT_TASKS
 from regard.tasks.rows import load_rows
 from regard.training.plan import Plan
-from tiny import Command, refused
+from tiny import Command, refused, succeeded
 from tiny_tasks import task_settings
 
 SIZES = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
@@ -39,22 +39,20 @@ def plan(path: Path, *settings: str, test: Path | None = None) -> Plan:
 def test_a_table_is_trained_and_its_held_out_rows_are_scored(
     regard: Command, tmp_path: Path
 ) -> None:
-    table, out = write_table(tmp_path / "reviews.csv"), str(tmp_path / "run")
-    trained = regard("train", "classification", str(table), *COLUMNS, "--out", out, *TINY)
-    assert trained.code == 0, trained.err
+    table = write_table(tmp_path / "reviews.csv")
+    trained = succeeded(regard("train", "classification", table, *COLUMNS, "--out", "run", *TINY))
     assert "comma-separated, quoted, UTF-8, a header; text: column review" in trained.out
     assert "test rows with a text in training: " in trained.out
-    assert len(load_rows(Path(out)) or []) == 4
-    files = [str(tmp_path / name) for name in ("page.html", "said.jsonl")]
-    scored = regard("evaluate", out, "--report", files[0], "--predictions", files[1])
-    assert scored.code == 0, scored.err
+    held_out = load_rows(Path("run")) or []
+    assert len(held_out) == 4
+    files = ("--report", "page.html", "--predictions", "said.jsonl")
+    scored = succeeded(regard("evaluate", "run", *files))
     assert "accuracy" in scored.out
-    assert "Confusion matrix" in Path(files[0]).read_text("utf-8")
-    said = [json.loads(line) for line in Path(files[1]).read_text("utf-8").splitlines()]
-    assert [row["label"] for row in said] == [row.answer for row in load_rows(Path(out)) or []]
+    assert "Confusion matrix" in Path("page.html").read_text("utf-8")
+    said = [json.loads(line) for line in Path("said.jsonl").read_text("utf-8").splitlines()]
+    assert [row["label"] for row in said] == [row.answer for row in held_out]
     assert all(0 < row["confidence"] <= 1 for row in said)
-    whole = regard("evaluate", out, str(table))
-    assert whole.code == 0, whole.err
+    succeeded(regard("evaluate", "run", table))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_row_loses_the_answers_of_others(run: Path, tmp_path: Path) -> None:
-    for text in [
+    texts = [
         "zyxw unknown words",
         "□ and ⁇",
         "😀",
@@ -74,10 +72,10 @@ def test_no_row_loses_the_answers_of_others(run: Path, tmp_path: Path) -> None:
         "\0",
         "a\u2028b",
         "<unknown>",
-    ]:
-        lines = [
-            json.dumps({"review": one, "stars": "5"}) for one in ("good food", text, "bad food")
-        ]
+    ]
+    for text in texts:
+        rows = [{"review": one, "stars": "5"} for one in ("good food", text, "bad food")]
+        lines = list(map(json.dumps, rows))
         (tmp_path / "a.jsonl").write_text("\n".join(lines), "utf-8")
         score = evaluate(load(run), tmp_path / "a.jsonl")
         assert isinstance(score, TaskScore)
@@ -93,33 +91,30 @@ def test_a_bad_row_stops_before_the_first_answer_or_is_skipped(
     table = tmp_path / "a.csv"
     table.write_text("review,stars\ngood food,5\nragged\nbad food,1\n", "utf-8")
     said = tmp_path / "said.csv"
-    refused = regard("evaluate", str(run), str(table), "--predictions", str(said))
-    assert refused.code == 2
-    assert "a.csv:3: expected 2 columns, found 1" in refused.err
+    refused(
+        regard("evaluate", str(run), str(table), "--predictions", str(said)),
+        "a.csv:3: expected 2 columns, found 1",
+    )
     assert not said.exists()
     with pytest.warns(UserWarning, match=r"a\.csv: bad rows left out: 1; "):
-        skipped = regard("evaluate", str(run), str(table), "--skip-bad", "--predictions", str(said))
-    assert skipped.code == 0, skipped.err
+        succeeded(
+            regard("evaluate", str(run), str(table), "--skip-bad", "--predictions", str(said))
+        )
     assert len(said.read_text("utf-8").splitlines()) == 3  # with its header
 
 
 def test_skipping_is_for_tables(regard: Command, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some text " * 500, "utf-8")
-    out = str(tmp_path / "lm")
-    trained = regard("train", "text", str(tmp_path / "a.txt"), "--out", out, *TINY)
-    assert trained.code == 0, trained.err
-    refused = regard("evaluate", out, "--skip-bad")
-    assert refused.code == 2
-    assert "--skip-bad: is for a file of rows" in refused.err
-    scored = regard("evaluate", out)
-    assert scored.code == 0, scored.err
+    out = "lm"
+    succeeded(regard("train", "text", "a.txt", "--out", out, *TINY))
+    refused(regard("evaluate", out, "--skip-bad"), "--skip-bad: is for a file of rows")
+    scored = succeeded(regard("evaluate", out))
     assert "perplexity" in scored.out
 
 
 def test_rows_without_labels_are_answered(regard: Command, run: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,review\n1,good food\n2,bad food\n", "utf-8")
-    answered = regard("evaluate", str(run), str(tmp_path / "a.csv"))
-    assert answered.code == 0, answered.err
+    answered = succeeded(regard("evaluate", str(run), "a.csv"))
     assert "2 answers" in answered.out
 
 
@@ -135,8 +130,7 @@ def test_labels_absent_from_training_are_reported_with_the_score(
     regard: Command, run: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("review,stars\ngood food,5\nodd food,3\n", "utf-8")
-    scored = regard("evaluate", str(run), str(tmp_path / "a.csv"))
-    assert scored.code == 0, scored.err
+    scored = succeeded(regard("evaluate", str(run), "a.csv"))
     assert "rows with a label absent from training, scored as wrong: 1\n" in scored.out
 
 
@@ -159,14 +153,6 @@ def test_a_label_for_each_row_is_a_warning(tmp_path: Path) -> None:
         plan(tmp_path / "a.csv")
 
 
-def test_ten_thousand_labels_are_planned(tmp_path: Path) -> None:
-    rows = "\n".join(f"text {i},label{i // 2}" for i in range(20_000))
-    (tmp_path / "a.csv").write_text(f"review,stars\n{rows}\n", "utf-8")
-    made = plan(tmp_path / "a.csv", "tokenizer.kind=characters")
-    assert made.data.facts["labels"] == 10_000
-    assert made.describe()["uniform_loss"] == pytest.approx(9.2103, abs=1e-3)
-
-
 def test_a_run_of_a_file_is_not_scored_on_the_task_s_own_examples(tmp_path: Path) -> None:
     table = write_table(tmp_path / "a.csv")
     settings = [*TINY, "data.table.text=review", "data.table.test=0"]
@@ -175,49 +161,21 @@ def test_a_run_of_a_file_is_not_scored_on_the_task_s_own_examples(tmp_path: Path
         evaluate(trained)
 
 
-def test_a_test_table_is_for_tables(regard: Command, tmp_path: Path) -> None:
-    refused = regard("train", "casing", "--test", "a.csv", "--out", str(tmp_path / "new"))
-    assert refused.code == 2
-    assert "train casing: --test is for a task trained on a file" in refused.err
-
-
-def test_options_of_other_tasks_are_refused(regard: Command, tmp_path: Path) -> None:
-    for task, option, tasks in [
-        ("classification", ("--documents", "lines"), "(text)"),
-        ("copy", ("--text", "review"), "(text, casing, "),
-        ("text", ("--label", "stars"), "(casing, "),
-        ("questions", ("--no-header",), "(casing, "),
-        ("copy", ("--skip-bad",), "(text, casing, "),
-    ]:
-        refused = regard("train", task, *option, "--out", str(tmp_path / "new"))
-        assert refused.code == 2
-        name = option[0].replace("--no-", "--")
-        assert f"train {task}: {name} is for other tasks {tasks}" in refused.err
-
-
-def test_options_of_a_table_need_a_file(regard: Command, tmp_path: Path) -> None:
-    refused = regard("train", "classification", "--text", "a", "--out", str(tmp_path / "new"))
-    assert refused.code == 2
-    assert "train classification: --text is for a file; name one, or leave it out" in refused.err
-
-
 def test_a_column_is_not_both_text_and_label(regard: Command, tmp_path: Path) -> None:
     table = write_table(tmp_path / "reviews.csv")
     columns = ("--text", "stars", "--label", "stars")
-    refused = regard(
-        "train", "classification", str(table), *columns, "--out", str(tmp_path / "new")
+    refused(
+        regard("train", "classification", str(table), *columns, "--out", "new"),
+        "--label stars: is the column of the texts; name another",
     )
-    assert refused.code == 2
-    assert "--label stars: is the column of the texts; name another" in refused.err
 
 
 def test_columns_by_number_with_odd_names(regard: Command, tmp_path: Path) -> None:
     """Names and numbers are texts, whatever they look like in TOML."""
     (tmp_path / "a.csv").write_text("1;true\n" + "good;5\nbad;1\n" * 20, "utf-8")
     columns = ("--text", "1", "--label", "true")
-    command = ("train", "classification", str(tmp_path / "a.csv"), *columns, "--dry-run", *TINY)
-    made = regard(*command, "--out", str(tmp_path / "new"))
-    assert made.code == 0, made.err
+    command = ("train", "classification", "a.csv", *columns, "--dry-run", *TINY)
+    made = succeeded(regard(*command, "--out", "new"))
     assert "text: column 1; label: column true" in made.out
 
 
@@ -234,25 +192,22 @@ def test_rows_of_each_task_are_held_out_and_scored(
     lines = [*map(json.dumps, rows), "{", '{"text": "alone"}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines), "utf-8")
     settings = task_settings(task, FAMILY.get(task, "decoder"))
-    command = ("train", task, str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "run"), *settings)
+    command = ("train", task, "a.jsonl", "--out", "run", *settings)
     refused(regard(*command), "a.jsonl:22: ", "--skip-bad")
-    trained = regard(*command, "--skip-bad")
-    assert trained.code == 0, trained.err
+    trained = succeeded(regard(*command, "--skip-bad"))
     assert "skipped rows: 2" in trained.out
     assert "test rows with a text in training: " in trained.out
     held_out = load_rows(tmp_path / "run") or []
     assert len(held_out) == 2
     said = tmp_path / "said.txt"
     predictions = () if task == "retrieval" else ("--predictions", str(said))
-    scored = regard("evaluate", str(tmp_path / "run"), *predictions)
-    assert scored.code == 0, scored.err
+    scored = succeeded(regard("evaluate", "run", *predictions))
     assert "this run: " in scored.out
     if predictions:
         assert len(said.read_text("utf-8").splitlines()) == 2
-    refused(regard("evaluate", str(tmp_path / "run"), str(tmp_path / "a.jsonl")), "a.jsonl:22: ")
+    refused(regard("evaluate", "run", "a.jsonl"), "a.jsonl:22: ")
     with pytest.warns(UserWarning, match=r"bad rows left out: 2; the first: .*a\.jsonl:22: "):
-        whole = regard("evaluate", str(tmp_path / "run"), str(tmp_path / "a.jsonl"), "--skip-bad")
-    assert whole.code == 0, whole.err
+        succeeded(regard("evaluate", "run", "a.jsonl", "--skip-bad"))
 
 
 FAMILY = {
@@ -276,20 +231,13 @@ def test_by_default_a_tokenizer_of_rows_encodes_all(tmp_path: Path, task: str) -
 def test_another_file_is_the_test_of_any_task(regard: Command, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("en,de\n" + "a dog,ein Hund\n" * 20, "utf-8")
     (tmp_path / "b.csv").write_text("en,de\na dog,ein Hund\na cat,eine Katze\n", "utf-8")
-    command = ("train", "translation", str(tmp_path / "a.csv"), "--text", "en", "--label", "de")
-    out = str(tmp_path / "run")
-    options = ("--test", str(tmp_path / "b.csv"), "--out", out, "--header")
+    command = ("train", "translation", "a.csv", "--text", "en", "--label", "de")
+    out = "run"
+    options = ("--test", "b.csv", "--out", out, "--header")
     settings = (*task_settings("translation", "decoder"), "tokenizer.unknown=unk")
-    made = regard(*command, *options, *settings)
-    assert made.code == 0, made.err
+    made = succeeded(regard(*command, *options, *settings))
     assert "training rows: 20" in made.out
     assert "test rows: 2" in made.out
     assert "test rows with a text in training: 1" in made.out
     assert "labels" not in made.out
-    scored = regard("evaluate", out)
-    assert scored.code == 0, scored.err
-
-
-def test_no_examples_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there are no examples to train on"):
-        plan_named("casing", [], out=tmp_path / "new")
+    succeeded(regard("evaluate", out))

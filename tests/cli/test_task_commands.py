@@ -1,21 +1,18 @@
 """Tasks from the command line: trained for, scored, and asked, on the smallest data."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from plans import plan_task
-from regard import api
 from regard.evaluation import tasks
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
-from regard.tasks.registry import TextTask
 from regard.training.sources import probe
-from tiny import MODEL, STEPS, Command, succeeded
-from tiny_tasks import TEXT_TASKS, WRITING, task_recipe, task_settings
+from tiny import Command, succeeded
+from tiny_tasks import TEXT_TASKS, task_recipe, task_settings
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -91,16 +88,6 @@ def test_a_task_is_trained_for_and_scored_on_its_own_examples(
         assert all(set(interval) == FIGURES for interval in scores.values())
 
 
-def test_a_dry_run_of_a_task_tells_sizes_and_leaves_nothing(regard: Command, folder: Path) -> None:
-    command = ("train", "classification", "--out", "new", "--dry-run", "--json", "facts.json")
-    settings = task_settings("classification", "encoder, classification")
-    outcome = succeeded(regard(*command, *settings))
-    assert outcome.new == ["facts.json"]
-    facts = read_json(folder / "facts.json")
-    assert facts["uniform_loss"] == pytest.approx(math.log(2))
-    assert "untrained loss: " in outcome.out
-
-
 def test_the_seed_decides_examples_and_weights(regard: Command, folder: Path) -> None:
     train(regard, "casing", "--seed", "7")
     loaded = Run.load(folder / "new")
@@ -119,23 +106,6 @@ def test_a_finished_task_is_resumed_without_change(regard: Command, folder: Path
 
 
 # on the user's examples
-
-
-def test_tab_separated_and_json_lines_are_the_same_examples(regard: Command, folder: Path) -> None:
-    write_lines(folder / "mine.tsv", *LABELS)
-    lines = [line.split("\t") for line in LABELS]
-    write_lines(folder / "mine.jsonl", *(json.dumps({"text": a, "label": b}) for a, b in lines))
-    made = []
-    for number, name in enumerate(("mine.tsv", "mine.jsonl")):
-        settings = task_settings("classification", "encoder, classification")
-        succeeded(regard("train", "classification", name, "--out", f"run{number}", *settings))
-        made.append(Run.load(folder / f"run{number}"))
-        assert made[-1].origin["inputs"] == [str(Path(name).resolve())]
-        assert made[-1].origin["questions"] == len(LABELS)
-    assert made[0].recipe == made[1].recipe
-    assert made[0].origin["fingerprint"] == made[1].origin["fingerprint"]
-    weights = [(folder / f"run{i}/model.safetensors").read_bytes() for i in (0, 1)]
-    assert weights[0] == weights[1]
 
 
 def test_a_users_examples_are_scored_without_baselines(regard: Command, folder: Path) -> None:
@@ -169,50 +139,7 @@ def test_any_text_makes_examples_of_casing(regard: Command, folder: Path) -> Non
     assert len((folder / "answers.txt").read_text("utf-8").splitlines()) == 4
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder, classification"])
-def test_long_texts_are_told_in_training_and_in_evaluation(
-    regard: Command, folder: Path, family: str
-) -> None:
-    write_lines(folder / "mine.tsv", "ab " * 200 + "\ta", "b\ta", "ba\tb")
-    with pytest.warns(UserWarning, match="1 of 3 texts don't fit"):
-        train(regard, "classification", "mine.tsv", family=family)
-    outcome = succeeded(regard("evaluate", "new", "mine.tsv"))
-    assert "1 texts don't fit the model and were truncated\n" in outcome.out
-
-
-def test_a_task_takes_the_tokenizer_of_a_run(regard: Command, folder: Path) -> None:
-    write_lines(folder / "mine.tsv", *TRANSLATED)
-    train(regard, "translation", "mine.tsv")
-    settings = task_settings("translation", "decoder")
-    flags = ("--out", "other", "--tokenizer", "new")
-    succeeded(regard("train", "translation", "mine.tsv", *flags, *settings))
-    one, other = Run.load(folder / "new"), Run.load(folder / "other")
-    assert one.tokenizer.fingerprint == other.tokenizer.fingerprint
-
-
 # what it writes
-
-
-@pytest.mark.parametrize("family", ["decoder", "rnn-encoder-decoder"])
-def test_a_trained_run_answers_prompts(regard: Command, folder: Path, family: str) -> None:
-    write_lines(folder / "mine.tsv", *TRANSLATED)
-    train(regard, "translation", "mine.tsv", family=family)
-    loaded, command = Run.load(folder / "new"), ("generate", "new", "a b", "c", "--json")
-    sampling = ("--num-return-sequences", 3, "--temperature", 1, "--seed", 2, "--max-new-tokens", 6)
-    out = succeeded(regard(*command, *sampling)).out
-    sampled = [json.loads(line) for line in out.splitlines()]
-    expected = api.generate(
-        loaded, ["a b"] * 3 + ["c"] * 3, temperature=1, seed=2, max_new_tokens=6
-    )
-    assert [record["text"] for record in sampled] == expected
-    assert [record["sample"] for record in sampled] == [0, 1, 2] * 2
-    search = ("--num-beams", 4, "--num-return-sequences", 2, "--max-new-tokens", 6)
-    found = [json.loads(line) for line in succeeded(regard(*command, *search)).out.splitlines()]
-    best = api.beam_search(
-        loaded, ["a b", "c"], num_beams=4, num_return_sequences=2, max_new_tokens=6
-    )
-    assert [(r["text"], r["score"]) for r in found] == [(b.text, b.score) for r in best for b in r]
-    assert [record["prompt"] for record in found] == ["a b", "a b", "c", "c"]
 
 
 def test_generation_answers_as_the_evaluation_does(regard: Command, folder: Path) -> None:
@@ -288,34 +215,3 @@ def test_pairs_are_labeled_from_files_and_prompts(regard: Command, folder: Path,
 
 
 # info
-
-
-@pytest.mark.parametrize("family", [*WRITING, "encoder, classification"])
-def test_info_tells_the_family(regard: Command, family: str) -> None:
-    train(regard, "classification", family=family)
-    out = succeeded(regard("info", "new")).out
-    recipe = task_recipe("classification", family)
-    kind = recipe.model.__struct_config__.tag
-    assert f"{kind}, {recipe.model.summary}\n" in out
-    assert "classification\n" in out
-    assert "2 of 2\n" in out
-
-
-def test_an_encoder_is_pretrained_by_masks(regard: Command, folder: Path) -> None:
-    settings = (*MODEL, *STEPS, "data.validation=0.25")
-    flags = ("--recipe", "masked", "--out", "new", "--json", "facts.json")
-    succeeded(regard("pretrain", "text.txt", *flags, *settings))
-    facts = read_json(folder / "facts.json")
-    assert 0 < facts["validation_loss"] < 2 * facts["uniform_loss"]
-    assert "encoder, 1 layers" in succeeded(regard("info", "new")).out
-
-
-def test_the_examples_are_those_that_the_library_makes(regard: Command, folder: Path) -> None:
-    train(regard, "casing", *BYTE_PAIRS)
-    succeeded(regard("evaluate", "new", "--predictions", "answers.txt"))
-    recipe = Run.load(folder / "new").recipe
-    assert recipe.task == task_recipe("casing", "encoder-decoder").task
-    assert isinstance(recipe.task, TextTask)
-    split = recipe.task.make(recipe.seed)
-    answers = (folder / "answers.txt").read_text("utf-8").splitlines()
-    assert len(answers) == len(split.test)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from regard.runs.run import Run
 from tiny import MODEL, STEPS, Command, refused, succeeded
 from tiny_folders import gpt2_folder, gpt2_pieces
@@ -61,42 +59,11 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
         f"└─ {folder / 'first'}: questions on {pairs}, 3 steps, data {data}",
     ]
     for arguments, says in (
-        (("--steps", "2000"), "--steps 2000: expected"),
-        (("--steps", "+0"), "--steps +0: expected"),
-        (("--steps", "+nan"), "--steps +nan: expected"),
-        (("--steps", "+2", "--recipe", "demo"), "leave --recipe out"),
         (("--steps", "+99999999"), "training.steps: expected an integer <= 100000000"),
         (("--steps", "+2", "--seed", "1"), "seed=1: --steps continues"),
     ):
         refused(regard(*flags, "new", "--from", "first", *arguments), says)
-    refused(regard(*flags, "new", "--steps", "+2"), "--from RUN")
     refused(
         regard("train", "copy", "--out", "n", "--from", "first", "--steps", "+2"),
         "stage is questions",
     )
-
-
-def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Path) -> None:
-    (folder / "book.txt").write_text("One line.\n" * 50, "utf-8")
-    for option in (("--freeze", "body"), ("training.lora.rank=2",)):
-        outcome = regard("train", "text", "book.txt", "--out", "new", *option)
-        refused(outcome, "adapts trained weights; give them by --from")
-
-
-@pytest.mark.usefixtures("run")
-def test_refusals_are_one_line(regard: Command) -> None:
-    for arguments, says in [
-        (("--from", "nowhere"), "give a run folder or, for a Hugging Face model"),
-        (("--from", "hf:nowhere"), "it doesn't exist"),
-        (("--from", "run", "--tokenizer", "run"), "comes with --from"),
-        (("--from", "run", "model.n_layers=4"), "model.n_layers = 4"),
-        (("--from", "run", "--recipe", "demo"), "model."),
-        (("--from", "run", "training.lora.rank=999"), "training.lora.rank=999: exceeds"),
-        (("--from", "run", "--steps", "+2", "--out", "run"), "run: holds a run; choose another"),
-        (
-            ("--from", "run", "--steps", "+2", "--out", "run", "--resume"),
-            "--out run: is the run to continue",
-        ),
-        (("--tokenizer", "words:50"), "--tokenizer words:50: takes no such size"),
-    ]:
-        refused(regard("train", "questions", "pairs.tsv", "--out", "new", *arguments), says)
