@@ -16,6 +16,7 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training.loop import ExecutionOptions
 from regard.training.step import accumulate_gradients
+from tiny import BIOGRAPHIES, QUESTIONS
 
 CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 SETTINGS = ExecutionOptions(environment=CPU, quiet=True)
@@ -140,6 +141,20 @@ def sharp_run(recipe: Recipe, examples: Sequence[Example] | None = None) -> Run:
             parameter.copy_(mean + torch.randn(parameter.shape, generator=generator) * 0.4)
     run.model.eval()
     return run
+
+
+def writer(family: str = "decoder", *settings: str) -> Run:
+    """A sharp run that writes, whose tokenizer has all characters of the data of `tiny`."""
+    alphabet = [Example(text=text, answer="x", where="a:1") for text in BIOGRAPHIES]
+    words = [Example(text=f"{q.text} yes no", answer=q.answer, where="a:2") for q in QUESTIONS]
+    return sharp_run(task_recipe("casing", family, *settings), [*alphabet, *words])
+
+
+REVIEWS = tuple(
+    Example(text=f"Ada was {word}", answer=label, where=f"rows:{number}")
+    for number, (word, label) in enumerate([("born", "yes"), ("in Rome", "no")] * 4, 1)
+)
+"""Texts with labels, in characters of `writer`."""
 
 
 def trained_run(out: Path, recipe: Recipe, examples: Sequence[Example] | None = None) -> Run:

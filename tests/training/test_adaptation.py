@@ -18,29 +18,21 @@ from regard.models.builders import Model
 from regard.models.layers import Layer
 from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.run import Run
-from regard.tasks.examples import Example
 from regard.training.adaptation import release
 from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import gpt2_folder, gpt2_pieces
-from tiny_tasks import SETTINGS, add_gradients, sharp_run, task_recipe
+from tiny_tasks import REVIEWS, SETTINGS, add_gradients, sharp_run, task_recipe, writer
 
 NOWHERE = Path("nowhere")
 SHORT = ["training.steps=3", "training.batch=4", "training.checkpoint_every=1", "training.lr=0.1"]
 LORA = ["training.lora.rank=2"]
-REVIEWS = tuple(
-    Example(text=f"Ada was {word}", answer=label, where=f"rows:{number}")
-    for number, (word, label) in enumerate([("born", "yes"), ("in Rome", "no")] * 4, 1)
-)
 
 
 @pytest.fixture(scope="module")
 def parent() -> Run:
-    alphabet = [Example(text=text, answer="x", where="a:1") for text in BIOGRAPHIES]
-    words = [Example(text=f"{q.text} yes no", answer=q.answer, where="a:2") for q in QUESTIONS]
-    recipe = task_recipe("casing", "decoder", "model.tie_head=false")
-    return sharp_run(recipe, [*alphabet, *words])
+    return writer("decoder", "model.tie_head=false")
 
 
 def plan(task: str, data: Any, start: Run | None, *settings: str, out: Path = NOWHERE) -> Plan:

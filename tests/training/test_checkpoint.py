@@ -65,6 +65,21 @@ def save(
     writer.save(Replica(run.model, Processes()), optimizers, progress, {}, best=True)
 
 
+def saved(run: Run, steps: int = 1) -> Path:
+    """Save checkpoints, and return the newest."""
+    with writer_of(run) as writer:
+        for step in range(1, steps + 1):
+            save(writer, run, trained(run), step)
+    return run.path / "checkpoints" / str(steps)
+
+
+def load(run: Run) -> list[torch.optim.Optimizer]:
+    """Optimizers with the state of the newest checkpoint."""
+    optimizers = make_optimizers(run.model, run.recipe.training)
+    load_optimizers(require_checkpoint(run.path), optimizers)
+    return optimizers
+
+
 def blocked_writes(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Let writes in the background wait until the event is set."""
     proceed, write = threading.Event(), files._write
@@ -138,9 +153,7 @@ def test_a_lost_process_or_a_second_ctrl_c_does_not_wait_for_a_write(
     assert newest_checkpoint(run.path) is None
     proceed.set()
     writer._thread.shutdown()
-    checkpoint = newest_checkpoint(run.path)
-    assert checkpoint is not None
-    assert checkpoint.progress.step == 1
+    assert require_checkpoint(run.path).progress.step == 1
     assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["1"]
 
 
@@ -199,30 +212,19 @@ def split(path: Path, parts: int) -> None:
 @pytest.mark.parametrize("parts", [1, 2, 3, 40])
 def test_the_state_of_any_number_of_processes_is_read(parts: int, run: Run) -> None:
     """More processes than rows included, where some hold no part of a tensor."""
-    optimizers = trained(run)
-    with writer_of(run) as writer:
-        save(writer, run, optimizers, 1)
-    split(run.path / "checkpoints/1", parts)
-    fresh = make_optimizers(run.model, run.recipe.training)
-    checkpoint = newest_checkpoint(run.path)
-    assert checkpoint is not None
-    load_optimizers(checkpoint, fresh)
-    found, expected = states(fresh), states(optimizers)
+    split(saved(run), parts)
+    found, expected = states(load(run)), states(trained(run))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_missing_part_is_found(lost: int, run: Run) -> None:
-    with writer_of(run) as writer:
-        save(writer, run, trained(run), 1)
-    path = run.path / "checkpoints/1"
+    path = saved(run)
     split(path, 3)
     (path / (f"optimizer-{lost}.safetensors" if lost else "optimizer.safetensors")).unlink()
-    checkpoint = newest_checkpoint(run.path)
-    assert checkpoint is not None
     with pytest.raises(UserError, match=r"checkpoints/1: is damaged \(a part of .* is missing"):
-        load_optimizers(checkpoint, make_optimizers(run.model, run.recipe.training))
+        load(run)
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.99])
@@ -231,10 +233,7 @@ def test_a_missing_part_is_found(lost: int, run: Run) -> None:
 )
 def test_a_flipped_bit_stops_resuming(name: str, place: float, run: Run) -> None:
     """Training went on with other weights, without a word."""
-    with writer_of(run) as writer:
-        for step in (1, 2):
-            save(writer, run, trained(run), step)
-    path = run.path / "checkpoints/2" / name
+    path = saved(run, steps=2) / name
     data = bytearray(path.read_bytes())
     data[int(place * len(data))] ^= 1
     path.write_bytes(data)
@@ -243,14 +242,10 @@ def test_a_flipped_bit_stops_resuming(name: str, place: float, run: Run) -> None
 
 
 def test_damaged_and_missing_files_are_named(run: Run) -> None:
-    with writer_of(run) as writer:
-        save(writer, run, trained(run), 1)
-    checkpoint, fresh = newest_checkpoint(run.path), make_optimizers(run.model, run.recipe.training)
-    assert checkpoint is not None
-    file = checkpoint.path / "optimizer.safetensors"
+    file = saved(run) / "optimizer.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(UserError, match="checkpoints/1: is damaged"):
-        load_optimizers(checkpoint, fresh)
+        load(run)
     file.unlink()
     with pytest.raises(UserError, match="the state of the optimizers is missing"):
-        load_optimizers(checkpoint, fresh)
+        load(run)

@@ -11,7 +11,7 @@ from regard.config import override
 from regard.data import IGNORE
 from regard.data.batch import Sampler
 from regard.models.builders import make_model
-from regard.runs.recipe import CosineConfig, MinGPTConfig
+from regard.runs.recipe import MinGPTConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
@@ -68,19 +68,13 @@ def test_nothing_is_shuffled_or_held_out_and_an_epoch_ends_with_a_smaller_batch(
     first = plan.run.tokenizer.encode("".join(CHARACTERS[:4]))
     assert plan.sampler.steps == 650 * EPOCH
     assert plan.validation == []
-    assert [len(plan.sampler.batch(step).input_ids) for step in (0, 21, 22, 23)] == [
-        128,
-        128,
-        122,
-        128,
-    ]
+    sizes = [len(plan.sampler.batch(step).input_ids) for step in (0, 21, 22, 23)]
+    assert sizes == [128, 128, 122, 128]
     for step in (0, EPOCH, 100 * EPOCH):
         row = plan.sampler.batch(step).input_ids[0].tolist()
         assert set(row) - {MASK, PAD} >= set(first)
-    assert plan.sampler.batch(22).input_ids[-1, :2].tolist() == [
-        MASK,
-        PAD,
-    ]  # the empty document: <sep><sep>
+    empty_document = plan.sampler.batch(22).input_ids[-1, :2].tolist()
+    assert empty_document == [MASK, PAD]  # <sep><sep>
 
 
 def test_pretraining_predicts_all_but_padding() -> None:
@@ -123,20 +117,3 @@ def test_both_schedules_are_their_formula(epochs: int) -> None:
         epoch, part = divmod(50 * i, EPOCH)
         seen = (epoch * 2938 + part * 128) * 127
         assert rate == pytest.approx(max(0.1, (1 + cos(pi * seen / (epochs * 2938 * 128))) / 2))
-
-
-def test_the_schedule_of_2021_rises_again_and_the_later_one_does_not() -> None:
-    sampler = pretraining().sampler
-    early, late = (rates(sampler, epochs * 2938 * 128) for epochs in (200, 650))
-    assert COURSE.training.schedule == MinGPTConfig(positions=200 * 2938 * 128)
-    middle = len(early) // 3
-    assert min(early[:middle]) == 0.1
-    assert max(early[middle:]) > 0.95
-    assert late == sorted(late, reverse=True)
-
-
-def test_the_later_schedule_is_one_setting_away() -> None:
-    later = override(COURSE, [f"training.schedule.positions={650 * 2938 * 128}"])
-    assert later.training.schedule == MinGPTConfig(positions=650 * 2938 * 128)
-    cosine = override(COURSE, ["training.schedule.kind=cosine"])
-    assert cosine.training.schedule == CosineConfig()

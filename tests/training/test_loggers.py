@@ -55,18 +55,13 @@ def test_lines_come_at_tenths_and_with_validation(capsys: pytest.CaptureFixture[
     assert "35/100 loss 1.500 · validation 2.000 · 7 s left" in "\n".join(shown)
 
 
-def test_without_a_terminal_there_is_no_bar(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("terminal", "kind"), [(False, Lines), (True, Bar)])
+def test_only_a_terminal_gets_a_bar(
+    terminal: bool, kind: type[Lines | Bar], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     loggers = make_loggers(tmp_path, "training", 10, 0, quiet=False)
-    assert any(isinstance(logger, Lines) for logger in loggers)
-    assert not any(isinstance(logger, Bar) for logger in loggers)
-    for logger in loggers:
-        logger.close()
-
-
-def test_a_terminal_gets_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    loggers = make_loggers(tmp_path, "training", 10, 0, quiet=False)
-    assert any(isinstance(logger, Bar) for logger in loggers)
+    assert [type(logger) for logger in loggers if isinstance(logger, Lines | Bar)] == [kind]
     for logger in loggers:
         logger.log({"step": 1, **RECORD})
         logger.close()
@@ -90,16 +85,10 @@ def test_progress_fits_80_columns(
     assert "2000/2000 loss 1.500 · validation 5.535 · perplexity 253.47" in shown
 
 
-def test_quiet_means_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_writes_files_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for logger in make_loggers(tmp_path, "training", 10, 0, quiet=True):
         logger.log({"step": 1, **RECORD})
         logger.close()
     assert capsys.readouterr() == ("", "")
-
-
-def test_tensorboard_gets_event_files_where_it_is_installed(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard isn't installed")
-    for logger in make_loggers(tmp_path, "training", 10, 0, quiet=True):
-        logger.log({"step": 1, **RECORD})
-        logger.close()
     assert list((tmp_path / "tensorboard").glob("events*"))

@@ -12,26 +12,18 @@ from plans import plan_named
 from regard.api import train
 from regard.errors import UserError
 from regard.runs.run import Run
-from regard.tasks.examples import Example
 from regard.training import optimizers
-from regard.training.checkpoint import newest_checkpoint
+from regard.training.checkpoint import require_checkpoint
 from regard.training.plan import Plan
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS
-from tiny_tasks import SETTINGS
+from tiny_tasks import REVIEWS, SETTINGS
 
 FEW = [
-    *MODEL,
-    "training.batch=3",
-    "training.checkpoint_every=2",
-    "training.log_every=1",
-    "data.validation=0.2",
+    *(*MODEL, "data.validation=0.2"),
+    *(f"training.{setting}" for setting in ("batch=3", "checkpoint_every=2", "log_every=1")),
 ]
 CONSTANT = "training.schedule={kind='mingpt', positions=1000000, final=1}"
 """A schedule that doesn't depend on the number of steps."""
-REVIEWS = tuple(
-    Example(text=f"Ada was {word}", answer=label, where=f"rows:{number}")
-    for number, (word, label) in enumerate([("born", "yes"), ("in Rome", "no")] * 4, 1)
-)
 LABELS = ["head.kind=classification"]
 
 
@@ -65,10 +57,8 @@ def test_it_equals_the_longer_training(tmp_path: Path, task: str) -> None:
     assert plan.describe()["steps_before"] == 4
     progress = plan.execute(SETTINGS)
     assert progress.step == 6
-    for name in ("model", "optimizer"):
-        file = f"checkpoints/6/{name}.safetensors"
-        assert same_files(tmp_path / "run" / file, tmp_path / "whole" / file)
-    assert same_files(*(tmp_path / name / "model.safetensors" for name in ("run", "whole")))
+    for file in ("checkpoints/6/model", "checkpoints/6/optimizer", "model"):
+        assert same_files(*(tmp_path / out / f"{file}.safetensors" for out in ("run", "whole")))
     ours, theirs = ((tmp_path / n / "config.toml").read_text("utf-8") for n in ("run", "whole"))
     assert ours == theirs
     assert len((tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()) == 6
@@ -114,43 +104,27 @@ def test_it_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_a_run_that_stopped_early_continues(tmp_path: Path) -> None:
     settings = ["training.patience=1", "training.lr=1"]
     start = trained(tmp_path / "start", 40, "questions", QUESTIONS, *settings)
-    stopped = newest_checkpoint(start.path)
-    assert stopped is not None
-    assert stopped.progress.step < 40
-    run = train(
-        "questions",
-        QUESTIONS,
-        out=tmp_path / "run",
-        start=start,
-        more_steps=2,
-        device="cpu",
-        precision="float32",
-    )
-    assert run.recipe.training.steps == stopped.progress.step + 2
-    assert newest_checkpoint(run.path).progress.step == stopped.progress.step + 2  # type: ignore[union-attr]
+    stopped = require_checkpoint(start.path).progress.step
+    assert stopped < 40
+    chosen: Any = {"device": "cpu", "precision": "float32", "more_steps": 2}
+    run = train("questions", QUESTIONS, out=tmp_path / "run", start=start, **chosen)
+    assert run.recipe.training.steps == stopped + 2
+    assert require_checkpoint(run.path).progress.step == stopped + 2
 
 
 def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
-    start = trained(tmp_path / "start", 2, "questions", QUESTIONS)
-    with pytest.raises(UserError, match="the data differs"):
-        more("questions", QUESTIONS[1:], start, tmp_path / "run")
-    with pytest.raises(UserError, match="the task differs"):
-        more("text", [q.text for q in QUESTIONS], start, tmp_path / "run")
-    with pytest.raises(UserError, match=r"training\.lr=1: --steps continues"):
-        plan_named(
-            "questions",
-            QUESTIONS,
-            out=tmp_path / "run",
-            start=start,
-            more_steps=2,
-            settings=["training.lr=1"],
-        )
+    start, out = trained(tmp_path / "start", 2, "questions", QUESTIONS), tmp_path / "run"
+
+    def refuse(says: str, task: str = "questions", data: Any = QUESTIONS, **choices: Any) -> None:
+        with pytest.raises(UserError, match=says):
+            plan_named(task, data, out=out, start=start, **{"more_steps": 2} | choices)
+
+    refuse("the data differs", data=QUESTIONS[1:])
+    refuse("the task differs", "text", [q.text for q in QUESTIONS])
+    refuse(r"training\.lr=1: --steps continues", settings=["training.lr=1"])
+    refuse(r"more steps \(0\)", more_steps=0)
     start.origin["steps"] = 3
-    with pytest.raises(UserError, match="is unfinished, at step 2 of 3"):
-        more("questions", QUESTIONS, start, tmp_path / "run")
+    refuse("is unfinished, at step 2 of 3")
     (start.path / "checkpoints/2").rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="has no checkpoint to continue from"):
-        more("questions", QUESTIONS, start, tmp_path / "run")
-    with pytest.raises(UserError, match=r"more steps \(0\)"):
-        train("questions", QUESTIONS, out=tmp_path / "run", start=start, more_steps=0)
-    assert not (tmp_path / "run").exists()
+    refuse("has no checkpoint to continue from")
+    assert not out.exists()

@@ -6,7 +6,6 @@ import pytest
 
 from plans import plan_named, plan_pretraining
 from regard.config import override
-from regard.data.batch import Batch
 from regard.data.packing import Mixture
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
@@ -17,7 +16,6 @@ from regard.text.pack import pack_corpus
 from regard.text.packed import TextSpec
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import Plan
 from regard.training.sources.choose import find_packed
 from tiny_tasks import CPU
 
@@ -62,10 +60,6 @@ def corpora(tmp_path: Path) -> Path:
     return tmp_path / "packed"
 
 
-def rows_of(plan: Plan, batch: Batch) -> str:
-    return plan.run.tokenizer.decode(batch.input_ids.flatten().tolist())
-
-
 @pytest.mark.parametrize("packing", ["true", "false"])
 @pytest.mark.parametrize("command", ["pretrain", "train"])
 def test_a_packed_corpus_is_trained_on(
@@ -99,16 +93,6 @@ def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None
     assert plan.run.origin["fingerprint"] != without.run.origin["fingerprint"]
 
 
-def test_a_mixture_is_a_function_of_the_seed(corpora: Path, tmp_path: Path) -> None:
-    def batches(seed: int) -> list[str]:
-        plan = plan_pretraining(
-            corpora, tmp_path / "run", recipe(f"seed={seed}"), mix="web=1,code=2"
-        )
-        return [rows_of(plan, plan.sampler.batch(step)) for step in (2, 0, 1)]
-
-    assert batches(1) == batches(1) != batches(2)
-
-
 @pytest.mark.parametrize(
     ("mix", "says"),
     [
@@ -137,17 +121,17 @@ def test_corpora_of_other_tokenizers_are_refused(corpora: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("setting", "says"),
     [
-        (["model.kind=rnn"], r"model.kind=rnn has no document masks; set data.packing=false"),
-        (["objective.span_corruption=0.5"], r"packed corpora are for objective.next_token alone"),
+        ("model.kind=rnn", r"model.kind=rnn has no document masks; set data.packing=false"),
+        ("objective.span_corruption=0.5", r"packed corpora are for objective.next_token alone"),
     ],
 )
 def test_what_packing_does_not_support_is_refused(
-    corpora: Path, tmp_path: Path, settings: list[str], says: str
+    corpora: Path, tmp_path: Path, setting: str, says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
-        plan_pretraining(corpora, tmp_path / "run", override(Recipe(), settings))
+        plan_pretraining(corpora, tmp_path / "run", override(Recipe(), [setting]))
     assert not (tmp_path / "run").exists()
 
 
@@ -157,15 +141,9 @@ def test_a_recurrent_model_trains_on_padded_documents(corpora: Path, tmp_path: P
     assert plan.loss_before()["untrained_loss"] > 0
 
 
-def test_texts_beside_packed_corpora_and_a_mixture_of_texts_are_refused(
-    corpora: Path, tmp_path: Path
-) -> None:
+def test_texts_beside_packed_corpora_are_refused(corpora: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"web.txt: is no packed corpus, unlike others"):
         plan_pretraining([corpora / "web", tmp_path / "web.txt"], tmp_path / "run", recipe())
-    with pytest.raises(UserError, match="--mix: is for packed corpora"):
-        plan_pretraining(tmp_path / "web.txt", tmp_path / "run", recipe(), mix="web=1")
-    with pytest.raises(UserError, match="--mix: is for `train text`"):
-        plan_named("casing", out=tmp_path / "run", mix="web=1")
 
 
 @pytest.mark.parametrize(
@@ -177,8 +155,6 @@ def test_settings_that_packing_has_made_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack again"):
         plan_pretraining(corpora / "web", tmp_path / "run", recipe(), [setting])
-    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack again"):
-        plan_named("text", corpora / "web", out=tmp_path / "run", settings=[setting])
 
 
 def test_a_corpus_by_two_names_is_one(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:

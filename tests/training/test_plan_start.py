@@ -18,21 +18,10 @@ from regard.tasks.examples import Example
 from regard.training.plan import Plan
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import bert_folder, bert_pieces, gpt2_folder, gpt2_pieces
-from tiny_tasks import SETTINGS, sharp_run, task_recipe
+from tiny_tasks import REVIEWS, SETTINGS, task_recipe, writer
 
 NOWHERE = Path("nowhere")
 SHORT = ["training.steps=2", "training.batch=4", "training.checkpoint_every=1"]
-REVIEWS = tuple(
-    Example(text=f"Ada was {word}", answer=label, where=f"rows:{number}")
-    for number, (word, label) in enumerate([("born", "yes"), ("in Rome", "no")] * 4, 1)
-)
-
-
-def writer(family: str = "decoder", *settings: str) -> Run:
-    """A run whose weights are large, and whose tokenizer has the characters of all tests."""
-    alphabet = [Example(text=text, answer="x", where="a:1") for text in BIOGRAPHIES]
-    words = [Example(text=f"{q.text} yes no", answer=q.answer, where="a:2") for q in QUESTIONS]
-    return sharp_run(task_recipe("casing", family, *settings), [*alphabet, *words])
 
 
 @pytest.fixture(scope="module")
@@ -160,23 +149,22 @@ def test_what_contradicts_the_start_is_refused(parent: Run) -> None:
         assert "\n" not in str(refusal.value)
 
 
-def test_a_recipe_of_another_model_is_refused(parent: Run) -> None:
-    with pytest.raises(UserError, match=r"model\.context_length = 128: nowhere has 320"):
-        plan_named(
-            "text", list(BIOGRAPHIES), out=NOWHERE, recipe="text", settings=SHORT, start=parent
-        )
-
-
-def test_starts_that_do_not_fit_a_task_are_refused(parent: Run) -> None:
-    known = parent.tokenizer
-    with pytest.raises(UserError, match="--tokenizer: the tokenizer comes with --from"):
-        plan_named(
-            "questions", QUESTIONS, out=NOWHERE, settings=SHORT, start=parent, tokenizer=known
-        )
-    with pytest.raises(UserError, match="a probe"):
-        plan("copy", None, parent)
+def test_starts_that_do_not_fit_are_refused(parent: Run) -> None:
     encoder = plan_task(NOWHERE, task_recipe("classification", "encoder, classification")).run
-    with pytest.raises(UserError, match=r"model\.kind=encoder"):
-        plan("text", list(BIOGRAPHIES), encoder)
-    with pytest.raises(UserError, match="lm"):
-        plan("translation", None, encoder)
+    texts = list(BIOGRAPHIES)
+    cases: list[tuple[str, Any, Run, dict[str, Any], str]] = [
+        (
+            "text",
+            texts,
+            parent,
+            {"recipe": "text"},
+            r"context_length = 128: nowhere has 320",
+        ),
+        ("questions", QUESTIONS, parent, {"tokenizer": parent.tokenizer}, "comes with --from"),
+        ("copy", None, parent, {}, "a probe"),
+        ("text", texts, encoder, {}, r"model\.kind=encoder"),
+        ("translation", None, encoder, {}, "lm"),
+    ]
+    for task, data, start, choices, says in cases:
+        with pytest.raises(UserError, match=says):
+            plan_named(task, data, out=NOWHERE, settings=SHORT, start=start, **choices)

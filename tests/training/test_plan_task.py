@@ -18,11 +18,13 @@ from regard.data import IGNORE
 from regard.errors import UserError
 from regard.models.builders import Reconstructor
 from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
+from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
+from regard.training.plan import Plan
 from regard.training.sources import probe
 from regard.training.step import mean_loss
 from tiny import MASK
@@ -123,15 +125,21 @@ def test_each_family_learns_a_few_examples(task: str, family: str, tmp_path: Pat
     assert mean_loss(plan.run.model, [plan.sampler.batch(0)], CPU) < untrained / 2
 
 
-def test_the_loss_of_a_guess_counts_what_is_chosen_among() -> None:
-    def uniform(task: str, family: str) -> float:
-        return float(plan_task(NOWHERE, task_recipe(task, family)).describe()["uniform_loss"])
-
-    assert uniform("classification", "encoder, classification") == pytest.approx(math.log(2))
-    assert uniform("entailment", "encoder, classification") == pytest.approx(math.log(3))
-    assert uniform("tagging", "encoder, tags") == pytest.approx(math.log(4))
-    assert uniform("retrieval", "encoder, embedding") == pytest.approx(math.log(4))
-    assert uniform("copy", "decoder") == pytest.approx(math.log(number_tokenizer(8).size))
+@pytest.mark.parametrize(
+    ("task", "family", "choices"),
+    [
+        ("classification", "encoder, classification", 2),
+        ("entailment", "encoder, classification", 3),
+        ("tagging", "encoder, tags", 4),
+        ("retrieval", "encoder, embedding", 4),
+        ("copy", "decoder", number_tokenizer(8).size),
+    ],
+)
+def test_the_loss_of_a_guess_counts_what_is_chosen_among(
+    task: str, family: str, choices: int
+) -> None:
+    found = plan_task(NOWHERE, task_recipe(task, family)).describe()
+    assert found["uniform_loss"] == pytest.approx(math.log(choices))
 
 
 # what a batch holds
@@ -147,38 +155,40 @@ def examples(*pairs: tuple[str, str]) -> list[Example]:
 MINE = examples(("b a", "zebra"), ("a a b", "ant"), ("c", "zebra"), ("b", "bee"))
 
 
+def shown(plan: Plan, row: int = 0, field: str = "input_ids") -> str:
+    """A row of the first batch as text, without padding."""
+    ids = plan.sampler.batch(0).inputs[field].ids[row].tolist()
+    return plan.run.tokenizer.decode(ids).replace("<pad>", "")
+
+
+def in_order(task: str, family: str, given: list[Example], *settings: str) -> Plan:
+    return plan_task(NOWHERE, task_recipe(task, family, "training.shuffle=false", *settings), given)
+
+
 def test_a_language_model_answers_behind_the_text() -> None:
-    plan = plan_task(NOWHERE, task_recipe("translation", "decoder", "training.shuffle=false"), MINE)
-    batch, decode = plan.sampler.batch(0), plan.run.tokenizer.decode
-    assert decode(batch.input_ids[0].tolist()).replace("<pad>", "") == "<sep>b a<sep>zebra"
-    assert decode([i for i in batch.labels[0].tolist() if i != IGNORE]) == "<sep>zebra<sep>"
+    plan = in_order("translation", "decoder", MINE)
+    assert shown(plan) == "<sep>b a<sep>zebra"
+    labels = plan.sampler.batch(0).labels[0]
+    assert plan.run.tokenizer.decode(labels[labels != IGNORE].tolist()) == "<sep>zebra<sep>"
 
 
 def test_an_encoder_decoder_reads_the_text_and_writes_the_answer() -> None:
-    recipe = task_recipe("translation", "encoder-decoder", "training.shuffle=false")
-    plan = plan_task(NOWHERE, recipe, MINE)
-    batch, decode = plan.sampler.batch(0), plan.run.tokenizer.decode
-    assert decode(batch.inputs["source"].ids[0].tolist()).replace("<pad>", "") == "b a"
-    assert decode(batch.input_ids[0].tolist()).replace("<pad>", "") == "<sep>zebra"
+    plan = in_order("translation", "encoder-decoder", MINE)
+    assert (shown(plan, field="source"), shown(plan)) == ("b a", "<sep>zebra")
 
 
 def test_labels_are_those_of_the_examples_in_order() -> None:
-    recipe = task_recipe("classification", "encoder, classification", "training.shuffle=false")
-    plan = plan_task(NOWHERE, recipe, MINE)
+    plan = in_order("classification", "encoder, classification", MINE)
     head = plan.run.recipe.head
     assert isinstance(head, ClassificationHeadConfig)
     assert head.labels == ("ant", "bee", "zebra")
-    batch = plan.sampler.batch(0)
-    assert batch.labels.tolist() == [2, 0, 2, 1]
+    assert plan.sampler.batch(0).labels.tolist() == [2, 0, 2, 1]
 
 
 def test_labels_that_are_given_keep_their_order_and_may_lack_examples() -> None:
     given = 'head.labels=["zebra", "yak", "bee", "ant"]'
-    recipe = task_recipe(
-        "classification", "encoder, classification", "training.shuffle=false", given
-    )
-    batch = plan_task(NOWHERE, recipe, MINE).sampler.batch(0)
-    assert batch.labels.tolist() == [0, 3, 0, 2]
+    plan = in_order("classification", "encoder, classification", MINE, given)
+    assert plan.sampler.batch(0).labels.tolist() == [0, 3, 0, 2]
 
 
 PAIRS = [
@@ -188,13 +198,9 @@ PAIRS = [
 
 
 def test_an_encoder_with_segments_is_told_two_texts_apart() -> None:
-    family = "encoder with segments, classification"
-    plan = plan_task(NOWHERE, task_recipe("entailment", family, "training.shuffle=false"), PAIRS)
+    plan = in_order("entailment", "encoder with segments, classification", PAIRS)
+    assert shown(plan) == "<sep>b a<sep>c"
     batch = plan.sampler.batch(0)
-    assert (
-        plan.run.tokenizer.decode(batch.input_ids[0].tolist()).replace("<pad>", "")
-        == "<sep>b a<sep>c"
-    )
     types = batch.inputs["token_type_ids"].ids[:, :6]
     assert types.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]]
     assert batch.labels.tolist() == [0, 1]
@@ -202,21 +208,13 @@ def test_an_encoder_with_segments_is_told_two_texts_apart() -> None:
 
 def test_without_segments_a_mark_parts_two_texts() -> None:
     for family in ["encoder, classification", "decoder, classification", "rnn, classification"]:
-        plan = plan_task(
-            NOWHERE, task_recipe("entailment", family, "training.shuffle=false"), PAIRS
-        )
-        batch = plan.sampler.batch(0)
-        assert list(batch.inputs) == ["input_ids"]
-        assert (
-            plan.run.tokenizer.decode(batch.input_ids[0].tolist()).replace("<pad>", "")
-            == "<sep>b a<sep>c"
-        )
+        plan = in_order("entailment", family, PAIRS)
+        assert list(plan.sampler.batch(0).inputs) == ["input_ids"]
+        assert shown(plan) == "<sep>b a<sep>c"
 
 
 def test_a_writer_answers_behind_both_texts() -> None:
-    plan = plan_task(NOWHERE, task_recipe("entailment", "decoder", "training.shuffle=false"), PAIRS)
-    first = plan.sampler.batch(0).input_ids[0].tolist()
-    assert plan.run.tokenizer.decode(first).replace("<pad>", "") == "<sep>b a<sep>c<sep>no"
+    assert shown(in_order("entailment", "decoder", PAIRS)) == "<sep>b a<sep>c<sep>no"
 
 
 TAGS = examples(("ab b", "Y X"), ("c abc a", "X Y Y"))
@@ -224,12 +222,11 @@ TAGS = examples(("ab b", "Y X"), ("c abc a", "X Y Y"))
 
 @pytest.mark.parametrize("family", TAGGING)
 def test_a_tag_is_asked_for_at_the_last_token_of_its_word(family: str) -> None:
-    characters = ("tokenizer.kind=characters", "training.shuffle=false")
-    plan = plan_task(NOWHERE, task_recipe("tagging", family, *characters), TAGS)
+    plan = in_order("tagging", family, TAGS, "tokenizer.kind=characters")
     batch, head = plan.sampler.batch(0), plan.run.recipe.head
     assert isinstance(head, TokenClassificationHeadConfig)
     assert head.labels == ("X", "Y")
-    assert plan.run.tokenizer.decode(batch.input_ids[1].tolist()) == "<sep>c abc a"
+    assert shown(plan, 1) == "<sep>c abc a"
     asked = [[-1 if label == IGNORE else label for label in row] for row in batch.labels.tolist()]
     # <sep> a b _ b <pad> <pad> <pad> and <sep> c _ a b c _ a
     assert asked == [[-1, -1, 1, -1, 0, -1, -1, -1], [-1, 0, -1, -1, -1, 1, -1, 1]]
@@ -298,11 +295,9 @@ LONG = examples(("a" * 400, "b"), ("a" * 10, "b"), ("a" * 321, "b"))
     ],
 )
 def test_long_texts_are_cut_and_told(family: str, cut: str, kept: str) -> None:
-    recipe = task_recipe("classification", family, "training.shuffle=false")
     with pytest.warns(UserWarning, match=cut):
-        plan = plan_task(NOWHERE, recipe, LONG)
-    first = next(iter(plan.sampler.batch(0).inputs.values())).ids[0].tolist()
-    assert plan.run.tokenizer.decode(first).replace("<pad>", "") == kept
+        plan = in_order("classification", family, LONG)
+    assert shown(plan, field=next(iter(plan.sampler.batch(0).inputs))) == kept
 
 
 def test_words_beyond_the_block_are_not_asked_for() -> None:
@@ -322,9 +317,8 @@ def test_texts_that_fit_are_not_warned_of() -> None:
 
 
 def test_an_encoder_may_read_more_than_its_decoder_writes() -> None:
-    sizes = ("model.decoder.context_length=8", "training.shuffle=false")
-    recipe = task_recipe("casing", "encoder-decoder", *sizes)
-    plan = plan_task(NOWHERE, recipe, examples(("a" * 320, "bbb")))
+    size = "model.decoder.context_length=8"
+    plan = in_order("casing", "encoder-decoder", examples(("a" * 320, "bbb")), size)
     assert plan.sampler.batch(0).inputs["source"].ids.shape == (1, 320)
 
 
@@ -370,40 +364,48 @@ def test_what_sees_a_whole_text_learns_no_probe() -> None:
         refused(says, task_recipe(task, family))
 
 
-def test_a_head_that_does_not_fit_is_named() -> None:
-    recipe = task_recipe("classification", "encoder-decoder", "head.kind=embedding")
-    refused(r"head\.kind=embedding: is no head for model\.kind=encoder-decoder", recipe)
-
-
-def test_there_is_no_training_without_examples() -> None:
-    refused(r"task\.kind=casing: there are no examples", task_recipe("casing", "decoder"), [])
-
-
-def test_a_recipe_without_a_task_is_refused() -> None:
-    refused(r"the recipe has no task: set task\.kind", RECIPES["default"])
-
-
-def test_a_label_that_the_model_does_not_know_is_named_by_its_line() -> None:
-    recipe = task_recipe(
-        "classification", "encoder, classification", 'head.labels=["zebra", "bee"]'
-    )
-    refused(r"^my\.tsv:2: the label 'ant' is none of .*: zebra, bee$", recipe, MINE)
-
-
-def test_a_tag_that_the_model_does_not_know_is_named_by_its_line() -> None:
-    recipe = task_recipe("tagging", "encoder, tags", 'head.labels=["X"]')
-    refused(r"^my\.tsv:1: the label 'Y' is none of those that the model knows: X$", recipe, TAGS)
-
-
-def test_words_without_a_tag_each_are_refused_by_their_line() -> None:
-    for family in ["encoder, tags", "decoder"]:
-        recipe, wrong = task_recipe("tagging", family), examples(("a b", "X Y"), ("a b c", "X Y"))
-        refused(r"^my\.tsv:2: has 3 words and 2 tags; ", recipe, wrong)
-
-
-def test_a_statement_without_a_text_is_refused_by_its_line() -> None:
-    recipe = task_recipe("entailment", "encoder, classification")
-    refused(r"^my\.tsv:1: has no second text", recipe, MINE)
+@pytest.mark.parametrize(
+    ("recipe", "given", "says"),
+    [
+        (
+            task_recipe("classification", "encoder-decoder", "head.kind=embedding"),
+            None,
+            r"head\.kind=embedding: is no head for model\.kind=encoder-decoder",
+        ),
+        (task_recipe("casing", "decoder"), [], r"task\.kind=casing: there are no examples"),
+        (RECIPES["default"], None, r"the recipe has no task: set task\.kind"),
+        (
+            task_recipe(
+                "classification", "encoder, classification", 'head.labels=["zebra", "bee"]'
+            ),
+            MINE,
+            r"^my\.tsv:2: the label 'ant' is none of .*: zebra, bee$",
+        ),
+        (
+            task_recipe("tagging", "encoder, tags", 'head.labels=["X"]'),
+            TAGS,
+            r"^my\.tsv:1: the label 'Y' is none of those that the model knows: X$",
+        ),
+        *(
+            (
+                task_recipe("tagging", family),
+                examples(("a b", "X Y"), ("a b c", "X Y")),
+                r"^my\.tsv:2: has 3 words and 2 tags; ",
+            )
+            for family in ("encoder, tags", "decoder")
+        ),
+        (
+            task_recipe("entailment", "encoder, classification"),
+            MINE,
+            r"^my\.tsv:1: has no second text",
+        ),
+    ],
+    ids=["head", "no examples", "no task", "label", "tag", "tags", "written tags", "one text"],
+)
+def test_what_does_not_fit_a_task_is_refused(
+    recipe: Recipe, given: list[Example] | None, says: str
+) -> None:
+    refused(says, recipe, given)
 
 
 def test_a_probe_takes_neither_examples_nor_a_tokenizer() -> None:

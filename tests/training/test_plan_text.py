@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from math import exp
 from pathlib import Path
 
@@ -71,19 +72,25 @@ def test_one_document_of_each_block_is_held_out(share: float) -> None:
         assert chosen[0] == size - 1
 
 
-def test_damaged_tokens_are_named(lines: Path, tmp_path: Path) -> None:
-    plan_text(lines, tmp_path / "run", recipe())
-    (tmp_path / "run/tokens/training.bin").write_bytes(b"")
-    with pytest.raises(UserError, match=r"run/tokens: is damaged .* delete it"):
-        plan_text(lines, tmp_path / "run", recipe())
+def cut_all(data: bytearray) -> None:
+    data.clear()
 
 
-@pytest.mark.parametrize("name", ["training.bin", "training.starts"])
-def test_a_flipped_bit_of_the_tokens_is_found(name: str, lines: Path, tmp_path: Path) -> None:
+def flip_bit(data: bytearray) -> None:
+    data[len(data) // 2 & ~1] ^= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("training.bin", cut_all), ("training.bin", flip_bit), ("training.starts", flip_bit)],
+)
+def test_damaged_tokens_are_named(
+    name: str, damage: Callable[[bytearray], None], lines: Path, tmp_path: Path
+) -> None:
     plan_text(lines, tmp_path / "run", recipe())
     path = tmp_path / "run/tokens" / name
     data = bytearray(path.read_bytes())
-    data[len(data) // 2 & ~1] ^= 1
+    damage(data)
     path.write_bytes(data)
     with pytest.raises(UserError, match=r"run/tokens: is damaged .* delete it"):
         plan_text(lines, tmp_path / "run", recipe())
@@ -171,20 +178,16 @@ def test_records_beside_other_documents_are_said(lines: Path, tmp_path: Path) ->
         plan_text(lines, tmp_path / "new", recipe("data.table.text=body"))
 
 
-def test_an_estimate_is_of_all_steps(lines: Path, tmp_path: Path) -> None:
+def test_an_estimate_is_of_all_steps(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the memory where it is unknown: on Windows it is NaN, for which JSON has no form."""
     plan = plan_text(lines, tmp_path / "run", recipe("training.steps=7200"))
     needs = estimate_training(plan, CPU)
     assert needs["hours"] == pytest.approx(2 * needs["seconds_per_step"])
     assert needs["memory_mb"] > 0
-
-
-def test_an_estimate_lacks_a_memory_that_is_unknown(
-    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On Windows it is NaN, for which JSON has no form."""
     monkeypatch.setattr("regard.training.estimate.peak_memory_mb", lambda _: float("nan"))
-    needs = estimate_training(plan_text(lines, tmp_path / "run", recipe()), CPU)
-    assert needs.keys() == {"seconds_per_step", "hours"}
+    assert estimate_training(plan, CPU).keys() == {"seconds_per_step", "hours"}
 
 
 def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> None:

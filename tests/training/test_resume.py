@@ -4,6 +4,7 @@ import errno
 import json
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,21 @@ from regard import files
 from regard.config import override
 from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
-from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training import optimizers, step
-from regard.training.checkpoint import newest_checkpoint
+from regard.training.checkpoint import require_checkpoint
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan
 from regard.training.step import PrefetchedBatches, Validation
 
 TINY = [
-    "model.n_layers=1",
-    "model.d_model=16",
-    "model.dropout=0.1",
+    *("model.n_layers=1", "model.d_model=16", "model.dropout=0.1", "data.validation=0.1"),
     *("objective.questions=0", "objective.clozes=0", "objective.cloze_relevance=0"),
-    "objective.next_token=0.5",
-    "objective.span_corruption=0.5",
-    "training.batch=8",
-    "training.accumulation=2",
-    "training.log_every=1",
-    "data.validation=0.1",
+    *("objective.next_token=0.5", "objective.span_corruption=0.5"),
+    *("training.batch=8", "training.accumulation=2", "training.log_every=1"),
 ]
 SETTINGS = ExecutionOptions(
     environment=ExecutionEnvironment(torch.device("cpu"), torch.float32), quiet=True
@@ -61,8 +55,7 @@ def plan(corpus: list[Document], out: Path, *, steps: int = 7, every: int = 3) -
 
 def final_state(out: Path) -> dict[str, torch.Tensor]:
     """Everything that the next step would depend on."""
-    checkpoint = newest_checkpoint(out)
-    assert checkpoint is not None
+    checkpoint = require_checkpoint(out)
     state = {"step": torch.tensor(checkpoint.progress.step)}
     for name in ("model", "optimizer"):
         tensors = load_file(checkpoint.path / f"{name}.safetensors")
@@ -76,11 +69,13 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+Ended = tuple[dict[str, torch.Tensor], list[dict[str, Any]]]
+"""The final state and metrics of a run."""
+
+
 @pytest.fixture(scope="module")
-def uninterrupted(
-    corpus: list[Document], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """The final state and metrics of a run that nothing disturbed."""
+def uninterrupted(corpus: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Those of a run that nothing disturbed."""
     out = tmp_path_factory.mktemp("runs") / "whole"
     plan(corpus, out).execute(SETTINGS)
     return final_state(out), steps_and_losses(out)
@@ -97,19 +92,22 @@ def steps_and_losses(out: Path) -> list[dict[str, Any]]:
 SEAMS = ("_write", "_rename", "_flush_folder", "append_line")
 
 
-def fail_at(
-    monkeypatch: pytest.MonkeyPatch, moment: int, failure: Callable[[], BaseException]
-) -> Iterator[None]:
-    """Let the given call of all that change the disk fail, half done where that is possible."""
-    calls = 0
+@contextmanager
+def failing_at(
+    monkeypatch: pytest.MonkeyPatch, moment: int, failure: Callable[[], BaseException] = Killed
+) -> Iterator[list[str]]:
+    """Let the given call of all that change the disk fail, half done where that is possible.
+
+    Yields the names of the calls.
+    """
+    calls: list[str] = []
 
     def failing(name: str) -> Callable[..., None]:
         original: Callable[..., None] = getattr(files, name)
 
         def call(*args: Any) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == moment:
+            calls.append(name)
+            if len(calls) == moment:
                 if name == "_write":
                     original(args[0], args[1][: len(args[1]) // 2])
                 if name == "append_line":
@@ -124,28 +122,7 @@ def fail_at(
         for name in SEAMS:
             patch.setattr(files, name, failing(name))
         patch.setattr("regard.training.loggers.append_line", failing("append_line"))
-        yield
-
-
-def count_moments(corpus: list[Document], out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    calls = 0
-
-    def counting(name: str) -> Callable[..., None]:
-        original: Callable[..., None] = getattr(files, name)
-
-        def call(*args: Any) -> None:
-            nonlocal calls
-            calls += 1
-            original(*args)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for name in SEAMS:
-            patch.setattr(files, name, counting(name))
-        patch.setattr("regard.training.loggers.append_line", counting("append_line"))
-        plan(corpus, out).execute(SETTINGS)
-    return calls
+        yield calls
 
 
 @pytest.mark.parametrize("failure", [Killed, lambda: OSError(errno.ENOSPC, "No space left")])
@@ -154,17 +131,17 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
     failure: Callable[[], BaseException],
     every: int,
     corpus: list[Document],
-    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    uninterrupted: Ended,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    moments = count_moments(corpus, tmp_path / "count", monkeypatch)
-    assert moments > 40
-    for moment in range(1, moments + 1, every):
+    with failing_at(monkeypatch, 0) as calls:
+        plan(corpus, tmp_path / "count").execute(SETTINGS)
+    assert len(calls) > 40
+    for moment in range(1, len(calls) + 1, every):
         out = tmp_path / f"killed-{moment}"
-        for _ in fail_at(monkeypatch, moment, failure):
-            with pytest.raises((Killed, OSError)):
-                plan(corpus, out).execute(SETTINGS)
+        with failing_at(monkeypatch, moment, failure), pytest.raises((Killed, OSError)):
+            plan(corpus, out).execute(SETTINGS)
         plan(corpus, out).execute(SETTINGS, resume=True)
         assert_same(final_state(out), uninterrupted[0])
         assert steps_and_losses(out) == uninterrupted[1]
@@ -175,11 +152,15 @@ def kill_after(step_number: int, made: Plan, monkeypatch: pytest.MonkeyPatch) ->
     kill_in_step(step_number + 1, lambda: made.execute(SETTINGS), monkeypatch)
 
 
+def trained_steps(out: Path) -> int:
+    return require_checkpoint(out).progress.step
+
+
 @pytest.mark.parametrize("stop_after", [1, 2, 4, 6])
 def test_a_stop_between_checkpoints_loses_nothing(
     stop_after: int,
     corpus: list[Document],
-    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    uninterrupted: Ended,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -193,7 +174,7 @@ def test_a_stop_between_checkpoints_loses_nothing(
 def test_a_request_to_stop_saves_and_says_how_to_go_on(
     number: signal.Signals,
     corpus: list[Document],
-    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    uninterrupted: Ended,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -210,9 +191,7 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(
             plan(corpus, tmp_path / "run").execute(SETTINGS)
     assert stopped.value.exit_code == 130
     assert signal.getsignal(number) == handler
-    checkpoint = newest_checkpoint(tmp_path / "run")
-    assert checkpoint is not None
-    assert checkpoint.progress.step == 2
+    assert trained_steps(tmp_path / "run") == 2
     plan(corpus, tmp_path / "run").execute(SETTINGS, resume=True)
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])
 
@@ -251,9 +230,7 @@ def test_bad_numbers_stop_before_they_do_harm(
         made.execute(SETTINGS)
     for name, parameter in made.run.model.named_parameters():
         assert torch.equal(parameter, before[name])
-    checkpoint = newest_checkpoint(tmp_path / "run")
-    assert checkpoint is not None
-    assert checkpoint.progress.step == 4
+    assert trained_steps(tmp_path / "run") == 4
     assert all(tensor.isfinite().all() for tensor in final_state(tmp_path / "run").values())
 
 
@@ -272,12 +249,6 @@ def test_another_text_is_not_resumed(corpus: list[Document], tmp_path: Path) -> 
     plan(corpus, tmp_path / "run").execute(SETTINGS)
     with pytest.raises(UserError, match="fingerprint was"):
         plan(corpus[::-1], tmp_path / "run").execute(SETTINGS, resume=True)
-
-
-def test_patience_needs_something_held_out(corpus: list[Document], tmp_path: Path) -> None:
-    settings = [*TINY, "training.patience=1", "data.validation=0"]
-    with pytest.raises(UserError, match="nothing is held out"):
-        plan_pretraining(corpus, tmp_path / "run", override(RECIPES["demo"], settings))
 
 
 def test_another_thread_count_warns_where_something_is_left_to_train(
@@ -328,18 +299,11 @@ def test_dropout_leaves_the_global_generator_alone(corpus: list[Document], tmp_p
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_stage_needs_either_steps_or_epochs() -> None:
-    for bad in ({}, {"steps": 1, "epochs": 1}):
-        with pytest.raises(ValueError, match="either epochs or steps"):
-            TrainingConfig(**bad)  # type: ignore[arg-type]
-    assert isinstance(RECIPES["demo"], Recipe)
-
-
 @pytest.mark.parametrize("stop_after", [3, 7])
 def test_batches_made_ahead_change_nothing(
     stop_after: int,
     corpus: list[Document],
-    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    uninterrupted: Ended,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

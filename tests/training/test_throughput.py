@@ -67,15 +67,12 @@ def test_other_models_have_no_formula(config: ModelConfig) -> None:
     assert TrainingCost.of(make_model(config, LMHeadConfig(), 11), config) is None
 
 
-def test_frozen_weights_have_no_formula() -> None:
-    model = LanguageModel(SIZE, 11)
-    model.head.requires_grad_(False)
-    assert TrainingCost.of(model, SIZE) is None
-
-
-def test_an_encoder_has_the_formula() -> None:
+def test_encoders_have_the_formula_and_frozen_weights_have_none() -> None:
     config = EncoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8)
-    assert TrainingCost.of(make_model(config, MaskedLMHeadConfig(), 11), config) is not None
+    model = make_model(config, MaskedLMHeadConfig(), 11)
+    assert TrainingCost.of(model, config) is not None
+    model.head.requires_grad_(False)
+    assert TrainingCost.of(model, config) is None
 
 
 @pytest.mark.parametrize(
