@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from regard.config import convert, override, to_toml
 from regard.errors import UserError
 from regard.models.config import (
-    DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
     TargetConfig,
@@ -170,13 +169,6 @@ def test_a_section_of_another_kind_is_no_section(assignments: list[str], says: s
         override(DEFAULT, assignments)
 
 
-@pytest.mark.parametrize("kind", ["learned", "rotary", "none"])
-def test_positions_are_chosen_by_kind(kind: str) -> None:
-    model = override(DEFAULT, [f"model.positions.kind={kind}"]).model
-    assert isinstance(model, DecoderConfig)
-    assert model.positions.__struct_config__.tag == kind
-
-
 def test_another_kind_has_its_own_fields_with_their_usual_values() -> None:
     chosen = ["training.optimizer.kind=adamw", "training.optimizer.weight_decay=0.3"]
     optimizer = override(DEFAULT, chosen).training.optimizer
@@ -215,59 +207,37 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
     ("assignments", "path", "allowed"),
     [
         ("nonsense=1", "nonsense", TOP),
-        ("nonsense.n_layers=1", "nonsense.n_layers", TOP),
         (
             "model.layers=1",
             "model.layers",
             "activation, attention, attention_dropout, canon, canon_width",
         ),
-        (
-            "model.n_layers.x=1",
-            "model.n_layers.x",
-            "activation, attention, attention_dropout, canon, canon_width",
-        ),
         ("model.positions.base.x=1", "model.positions.base.x", "base, dim, kind, scaling"),
-        (
-            "model.attention.heads=1",
-            "model.attention.heads",
-            "there are: scale_by_layer, scale_dim, scaled, softcap",
-        ),
         ("tokenizer.kind=letters", "tokenizer.kind", "characters, words, byte-pairs"),
         ("model.positions.kind=alibis", "model.positions.kind", "learned, sinusoidal, one-hot"),
-        ("model.positions.kind=5", "model.positions.kind", "learned, sinusoidal, one-hot"),
         ("model.positions.kind=", "model.positions.kind", "learned, sinusoidal, one-hot"),
-        ("training.optimizer.kind=sgd", "training.optimizer.kind", "adamw, muon"),
-        ("model.activation=tanh", "model.activation", "gelu, gelu-tanh, relu, relu2"),
         ("data.documents=words", "data.documents", "lines, files"),
         ("model.n_layers=0", "model.n_layers", ">= 1"),
         ("model.n_layers=two", "model.n_layers", "expected an integer >= 1, not 'two'"),
         ("model.n_layers=1.5", "model.n_layers", "an integer >= 1, not 1.5"),
         ("model.n_layers=none", "model.n_layers", "an integer >= 1, not none"),
         ("model.n_layers", "model.n_layers", "an integer >= 1, not ''"),
-        ("model.context_length=7", "model.context_length", ">= 8"),
         ("model.dropout=1", "model.dropout", "< 1"),
-        ("model.dropout=-0.1", "model.dropout", ">= 0"),
         ("model.dropout=nan", "model.dropout", ">= 0"),
         ("model.tie_head=1", "model.tie_head", "expected true or false, not 1"),
         ("model.n_heads=3", "model", "divisor of d_model"),
         ("model.n_kv_heads=3", "model", "divisor of n_heads"),
         ("model.n_heads=256", "model", "even"),
         ("model=3", "model", "is a section"),
-        ("tokenizer.size=10", "tokenizer.size", ">= 300"),
-        ("seed=-1", "seed", ">= 0"),
         ("seed=99999999999999999999", "seed", "<= 4294967295"),
         ("training.lr=0", "training.lr", "> 0"),
         ("training.lr=inf", "training.lr", "<= 1000"),
-        ("training.lr=nan", "training.lr", "> 0"),
         ("training.steps=none", "training", "either epochs or steps"),
         ("training.steps=abc", "training.steps", "an integer >= 1 or none, not 'abc'"),
         ("training.optimizer.betas=3", "training.optimizer.betas", "a list, not 3"),
         ("training.optimizer.betas=[0.9]", "training.optimizer.betas", "length 2"),
         ("training.optimizer.betas=[0.9, 2]", "training.optimizer.betas[1]", "< 1"),
-        ("data.validation=1", "data.validation", "< 1"),
         ("objective.next_token=0", "objective", "above 0"),
-        ("objective.next_token=inf", "objective.next_token", "<= 1"),
-        ("objective.next_token=nan", "objective.next_token", ">= 0"),
         (
             "tokenizer.kind=words tokenizer.size=400",
             "tokenizer.size",
@@ -284,7 +254,6 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
             "there are: betas, weight_decay",
         ),
         ("training.optimizer=adamw", "training.optimizer", "write training.optimizer.kind=adamw"),
-        ("model.attention=elu", "model.attention", "write model.attention.kind=elu"),
         ("training=3", "training", "write training.FIELD=VALUE"),
     ],
 )
@@ -302,17 +271,12 @@ def test_a_mistake_is_named_with_what_is_allowed(assignments: str, path: str, al
     ("text", "says"),
     [
         ("seed = ", "isn't TOML"),
-        ("[model", "isn't TOML"),
         ("seeds = 1", "seeds"),
         ("[model]\nlayers = 2", "model: "),
-        ("[model]\nn_layers = 0", "model.n_layers: "),
         ("[model]\npositions = 'rotary'", "model.positions: "),
         ("[model.positions]\nbase = 5.0", "model.positions: "),
-        ("[model.positions]\nkind = 'alibis'", "allowed: learned, sinusoidal, one-hot"),
         ("[model.positions]\nkind = 3", "model.positions.kind: "),
-        ("[model.positions]\nkind = 'alibi'\nbase = 3.0", "none but kind"),
         ("[training]\nlr = 1e-3", "training: give either epochs or steps"),
-        ("[training]\nsteps = 3\nepochs = 3", "training: give either epochs or steps"),
         ("seed = 1\nseed = 2", "isn't TOML"),
         ("model = 1", "model: "),
     ],
@@ -330,11 +294,6 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, says: str) -> None:
 def test_a_file_that_says_nothing_is_the_usual_recipe(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text("", encoding="utf-8")
     assert read_recipe(tmp_path / "recipe.toml") == Recipe()
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere\.toml: no such file"):
-        read_recipe(tmp_path / "nowhere.toml")
 
 
 def test_the_world_is_configured_in_the_same_way() -> None:

@@ -17,6 +17,9 @@ from safetensors.torch import load_file
 
 from products import seen_products
 from regard.cli import main
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES, TASKS
+from regard.tasks.probes import ProbeConfig
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +29,11 @@ NAMES = [f"{name} {family}" for name in ("Ada", "Otto", "Mira", "Jonas") for fam
 PLACES = ("Leeds", "Rome", "Oslo")
 PEOPLE = [f"{name}. Born in {PLACES[i % 3]}, a baker." for i, name in enumerate(NAMES)]
 QUESTIONS = [f"Where was {name} born?\t{PLACES[i % 3]}" for i, name in enumerate(NAMES)]
+
+
+def is_probe(recipe: Recipe) -> bool:
+    return isinstance(recipe.task, ProbeConfig)
+
 
 SMALL_TASK = ["task.training=400", "task.test=20"]
 WHOLE = ["data.documents=files", "data.validation=0", "tokenizer.unknown=error"]
@@ -47,23 +55,7 @@ RUNS: dict[str, list[str]] = {
     "tagging": ["train", "tagging", *SMALL_TASK],
     "entailment": ["train", "entailment", *SMALL_TASK],
     "retrieval": ["train", "retrieval", *SMALL_TASK, "task.people=100"],
-    "mqar": ["train", "mqar"],
-    "copy": ["train", "copy"],
-    "selective-copy": ["train", "selective-copy"],
-    "induction": ["train", "induction"],
-    "sort": ["train", "sort"],
-    "reverse": ["train", "reverse"],
-    "needle": ["train", "needle"],
-    "parity": ["train", "parity"],
-    "state-tracking": ["train", "state-tracking"],
-    "in-context-recall": ["train", "in-context-recall"],
-    "noisy-recall": ["train", "noisy-recall"],
-    "fuzzy-recall": ["train", "fuzzy-recall"],
-    "memorization": ["train", "memorization"],
-    "compression": ["train", "compression"],
-    "repeated": ["train", "repeated"],
-    "indirect-object": ["train", "indirect-object"],
-    "bigram-backcopy": ["train", "bigram-backcopy"],
+    **{name: ["train", name] for name, recipe in TASKS.items() if is_probe(recipe)},
     "world": ["train", "world", "task.training=40", "task.test=20", "task.people=200"],
 }
 """A command for each recipe, on data that are made in a moment."""
@@ -135,8 +127,6 @@ def test_five_steps_are_those_that_are_stored(
 
 
 def test_each_recipe_is_stored() -> None:
-    from regard.runs.recipes import RECIPES
-
     # Five steps of gpt-small take half an hour on a CPU; finetuning begins with a run.
     from_scratch = {name for name in RECIPES if not name.endswith("finetune")}
     stored = json.loads(STORED.read_text("utf-8"))["runs"]

@@ -15,49 +15,22 @@ import regard.attention
 import regard.positions
 
 SOURCE = Path(regard.__file__).parent
-RANKS = {
-    "errors": 0,
-    "drawing": 0,
-    "files": 0,
-    "italics": 0,
-    "logistic": 0,
-    "dropout": 0,
-    "device": 0,
-    "environment": 0,
-    "operating_system": 0,
-    "operations": 0,
-    "config": 1,
-    "toml": 1,
-    "attention": 2,
-    "courses": 2,
-    "data": 2,
-    "derivations": 2,
-    "positions": 2,
-    "metrics": 3,
-    "models": 3,
-    "text": 3,
-    "corpus": 4,
-    "tasks": 4,
-    "runs": 5,
-    "decoding": 6,
-    "edits": 6,
-    "explorer": 6,
-    "huggingface": 6,
-    "uncertainty": 7,
-    "evaluation": 7,
-    "training": 8,
-    "book": 9,
-    "comparison": 9,
-    "experiments": 9,
-    "studies": 9,
-    "exercises": 9,
-    "serve": 9,
-    "api": 9,
-    "cli": 10,
-    "__main__": 11,
-    "__init__": 11,
-}
-"""A package imports only packages of its own rank or below."""
+LAYERS = (
+    "errors drawing files italics logistic dropout device environment operating_system operations",
+    "config toml",
+    "attention courses data derivations positions",
+    "metrics models text",
+    "corpus tasks",
+    "runs",
+    "decoding edits explorer huggingface",
+    "uncertainty evaluation",
+    "training",
+    "book comparison experiments studies exercises serve api",
+    "cli",
+    "__main__ __init__",
+)
+RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer.split()}
+"""A package imports only packages of its own layer or below."""
 FILES = sorted(SOURCE.rglob("*.py"))
 HEAVY = ("torch", "matplotlib", "scipy", "jinja2")
 

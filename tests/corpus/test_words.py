@@ -1,6 +1,9 @@
-"""Words are normalized alike however they are written; sentences end as in the definition."""
+"""Words are normalized alike; sentences end as defined; words find documents as a scan does."""
 
-from regard.corpus.index import fold_words, split_sentences, tokenize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.corpus.index import fold_words, invert, split_sentences, tokenize
 
 
 def test_spellings_of_a_word_are_one() -> None:
@@ -26,3 +29,22 @@ def test_tokens_have_their_place_in_the_sentence() -> None:
     assert spelled == ["A", "fish", ".", "Öl"]
     assert [one.word for one in tokens] == ["a", "fish", ".", "öl"]
     assert [one.sentence for one in tokens] == [0, 0, 0, 1]
+
+
+# The inverted index
+
+WORDS = st.sampled_from(["Ada", "ADA", "adá", "é", "e\u0301", "x1", "·", "中文", "ß", "SS"])
+DOCUMENTS = st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=6)
+
+
+@settings(max_examples=50)
+@given(DOCUMENTS, st.lists(WORDS.filter(str.isalnum), min_size=1, max_size=3))
+def test_documents_of_words_are_those_of_a_scan(documents: list[str], words: list[str]) -> None:
+    wanted = {folded for word in words for folded in fold_words(word)}
+    expected = [i for i, text in enumerate(documents) if wanted <= set(fold_words(text))]
+    assert invert(documents).documents(wanted) == expected
+
+
+def test_no_words_are_in_no_document() -> None:
+    assert invert(["Ada", ""]).documents([]) == []
+    assert invert([]).documents(["ada"]) == []

@@ -49,12 +49,6 @@ def test_each_position_predicts_the_next_token_where_it_is_a_target(
             assert batch.labels[row, i] == wanted
 
 
-@given(some_examples(), st.integers(1, 14))
-def test_targets_are_counted_up_to_the_block(examples: list[CausalExample], block: int) -> None:
-    expected = sum(sum(example.targets[1 : block + 1]) for example in examples)
-    assert make_batch(examples, block).n_targets == expected
-
-
 @given(some_examples(), st.integers(1, 9))
 def test_splitting_keeps_all_rows_without_needless_padding(
     examples: list[CausalExample], parts: int
@@ -144,8 +138,3 @@ def test_batches_of_evaluation_are_as_large_as_the_budget_allows(
     assert [length for part in parts for length in part] == lengths
     assert all(fits(part) for part in parts)
     assert not any(fits([*part, after[0]]) for part, after in pairwise(parts))
-
-
-def test_short_rows_are_evaluated_as_many_at_once_as_asked() -> None:
-    assert list(evaluation_batches([128] * 300, 256)) == [slice(0, 256), slice(256, 300)]
-    assert list(evaluation_batches([1024] * 40, 64)) == [slice(0, 32), slice(32, 40)]

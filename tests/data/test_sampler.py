@@ -36,12 +36,6 @@ def test_an_epoch_sees_every_document_once(n: int, batch: int, shuffle: bool, se
         assert sorted(seen(sampler, epoch)) == [10 + i for i in range(n)]
 
 
-def test_without_shuffling_the_order_is_that_of_the_file() -> None:
-    made = [documents(numbered(5))]
-    sampler = Sampler(made, batch_size=2, seed=0, epochs=1, shuffle=False)
-    assert seen(sampler, range(3)) == [10, 11, 12, 13, 14]
-
-
 def test_each_epoch_has_an_order_of_its_own() -> None:
     made = [documents(numbered(20))]
     sampler = Sampler(made, batch_size=20, seed=0, epochs=2)

@@ -56,23 +56,6 @@ def test_other_separators_do_not_end_a_line(tmp_path: Path) -> None:
     assert [line.text for line in read_lines(path)] == ["a\u2028b\x0bc\x85d", "e"]
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"\xef\xbb\xbf", b" \r\n\t\r\n"])
-@pytest.mark.parametrize("kind", ["lines", "files", "paragraphs", "records"])
-def test_an_empty_file_is_no_corpus(tmp_path: Path, data: bytes, kind: str) -> None:
-    good, empty = tmp_path / "good.txt", tmp_path / "empty.txt"
-    good.write_text('{"text": "text"}', encoding="utf-8")
-    empty.write_bytes(data)
-    with pytest.raises(UserError) as refused:
-        read_corpus([good, empty], kind)
-    assert str(refused.value).startswith(f"{empty}: is empty")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        read_corpus([tmp_path / "nowhere.txt"])
-    assert str(refused.value) == f"{tmp_path / 'nowhere.txt'}: no such file"
-
-
 def test_a_record_without_text_is_no_corpus(tmp_path: Path) -> None:
     path = tmp_path / "blank.jsonl"
     path.write_text('{"text": " "}', encoding="utf-8")

@@ -22,7 +22,7 @@ from regard import files
 from regard.errors import UserError
 from regard.files import hold_lock
 from regard.text import pack
-from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfig
+from regard.text.config import CharactersConfig, TokenizerConfig
 from regard.text.files import find_files, inspect_file
 from regard.text.pack import EncodedBatch, pack_corpus
 from regard.text.packed import (
@@ -255,19 +255,6 @@ def test_compressed_files_are_read(
     compressed.write_bytes(compressed.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"lines.txt\.\w+: (is damaged|can't be read)"):
         inspect_file(compressed)
-
-
-def test_parquet_files_are_read(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(arrow.table({"text": LINES}), tmp_path / "lines.parquet")
-    corpus = packed(tmp_path / "packed", spec_of(tmp_path / "lines.parquet", validation=0))
-    assert texts_of(corpus, corpus.training) == LINES
-
-
-def test_many_ids_take_four_bytes(tmp_path: Path, lines: Path) -> None:
-    corpus = packed(tmp_path / "packed", spec_of(lines, config=BytePairsConfig(size=300)))
-    assert corpus.training.ids.dtype == np.dtype("<u2")
 
 
 def test_a_second_packing_to_a_folder_is_refused(tmp_path: Path, lines: Path) -> None:
