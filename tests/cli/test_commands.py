@@ -200,15 +200,6 @@ def test_finetuning_goes_on_from_a_run_and_leaves_it_as_it_is(
     assert weights(run) != weights(folder / "fine")
 
 
-def test_finetuning_begins_with_the_weights_of_its_parent(regard: Command, folder: Path) -> None:
-    text = (folder / "pairs.tsv").read_text("utf-8")
-    (folder / "rome.tsv").write_text(text.replace("Oslo", "Rome"), "utf-8")
-    flags = ("--out", "fine", "--dry-run", "--json", "facts.json")
-    succeeded(regard("finetune", "rome.tsv", "--from", "run", *flags, *STEPS))
-    facts = read_json(folder / "facts.json")
-    assert facts["loss_before"] < facts["uniform_loss"] / 2
-
-
 def test_conversations_are_trained_on_continued_and_scored(regard: Command, folder: Path) -> None:
     first, second = ({"question": name, "answer": "Oslo"} for name in ("Ada", "Mia"))
     turns = [first, second]

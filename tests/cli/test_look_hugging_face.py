@@ -72,18 +72,6 @@ def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(
     assert entropies[1] >= 0.95
 
 
-def test_a_random_text_is_read_twice(regard: Command, folder: Path, bert: str) -> None:
-    found = []
-    for flags in ((), (TEXT, "--random", "7"), (TEXT, "--random", "7", "--seed", "1")):
-        succeeded(regard("head-scores", bert, *flags, "--json", "found.json"))
-        heads = json.loads((folder / "found.json").read_text(encoding="utf-8"))
-        assert {"norm", "induction twice"} <= set(heads[0])
-        found.append([head["duplicate twice"] for head in heads])
-    assert found[0] == found[1], "two rows of seven are what it has room for"
-    assert found[0] != found[2]
-    refused(regard("head-scores", bert, "--random", "8"), "--random 8: the sequence occurs twice")
-
-
 @OFFLINE
 @pytest.mark.parametrize("command", ["look", "head-scores"])
 def test_what_cannot_be_opened_is_refused_in_one_line(

@@ -89,12 +89,3 @@ def test_of_many_names_the_nearest_come_first_and_the_others_are_counted(regard:
     outcome = regard("study", "run", "averging")
     refused(outcome, "there are: averaging, ", " more; did you mean averaging?")
     assert len(outcome.err) < 400
-
-
-def test_commands_work_from_another_folder(
-    regard: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = succeeded(regard("generate", "run", "Ada", "--max-new-tokens", 3)).out
-    shutil.copytree(run, tmp_path / "a" / "b")
-    monkeypatch.chdir(tmp_path / "a")
-    assert succeeded(regard("generate", "b", "Ada", "--max-new-tokens", 3)).out == here

@@ -36,12 +36,6 @@ def test_an_epoch_sees_every_document_once(n: int, batch: int, shuffle: bool, se
         assert sorted(seen(sampler, epoch)) == [10 + i for i in range(n)]
 
 
-def test_each_epoch_has_an_order_of_its_own() -> None:
-    made = [documents(numbered(20))]
-    sampler = Sampler(made, batch_size=20, seed=0, epochs=2)
-    assert seen(sampler, range(1)) != seen(sampler, range(1, 2))
-
-
 def test_rows_of_a_step_are_of_similar_length() -> None:
     draw = np.random.default_rng(0)
     texts = [[10] * int(n) for n in draw.integers(1, 64, 320)]

@@ -357,13 +357,6 @@ def test_a_row_is_reconstructed_by_a_head_for_it(family: str, tmp_path: Path) ->
     refused(r"model\.kind=decoder, rnn or", task_recipe("copy", family, "head.kind=reconstruction"))
 
 
-def test_what_sees_a_whole_text_learns_no_probe() -> None:
-    families = cycle(sorted(FAMILIES.keys() - CONTINUING.keys()))
-    for task, family in zip(NEXT_TOKEN, families, strict=False):
-        says = rf"task\.kind={task}: .* model\.kind=decoder, rnn or"
-        refused(says, task_recipe(task, family))
-
-
 @pytest.mark.parametrize(
     ("recipe", "given", "says"),
     [
@@ -406,14 +399,6 @@ def test_what_does_not_fit_a_task_is_refused(
     recipe: Recipe, given: list[Example] | None, says: str
 ) -> None:
     refused(says, recipe, given)
-
-
-def test_a_probe_takes_neither_examples_nor_a_tokenizer() -> None:
-    recipe = task_recipe("copy", "decoder")
-    refused(r"task\.kind=copy: is a probe, which makes its own rows", recipe, MINE)
-    refused(
-        r"task\.kind=copy: is a probe, which makes its own", recipe, tokenizer=number_tokenizer(9)
-    )
 
 
 def test_a_probe_longer_than_the_block_is_refused() -> None:
@@ -514,13 +499,6 @@ def test_questions_and_texts_are_for_what_continues_them() -> None:
             plan_questions(MINE, NOWHERE, override(RECIPES["default"], settings))
         with pytest.raises(UserError, match=says):
             plan_text(TEXTS, NOWHERE, override(RECIPES["text"], settings))
-
-
-def test_finetuning_is_for_what_continues_texts() -> None:
-    for family in sorted(FAMILIES.keys() - CONTINUING.keys()):
-        parent = plan_task(NOWHERE, task_recipe("classification", family)).run
-        with pytest.raises(UserError, match="requires a causal language model"):
-            plan_finetuning(parent, MINE, NOWHERE, parent.recipe)
 
 
 def test_finetuning_keeps_the_head() -> None:
