@@ -106,6 +106,7 @@ MISTAKES = {
         (f"{TEXT} --tokenizer byte-pairs:9", "300"),
         (f"{TEXT} --tokenizer hf:none", "none: is no folder of a Hugging Face model: it doesn't"),
         (f"{QUESTIONS} --device abacus", "--device abacus: "),
+        (f"{TEXT} --device abacus", "--device abacus: "),
         (f"{TEXT} --freeze body", "adapts trained weights; give them by --from"),
         (f"{TEXT} training.lora.rank=2", "adapts trained weights; give them by --from"),
         (f"{QUESTIONS} --from nowhere", "give a run folder or, for a Hugging Face model"),

@@ -74,7 +74,7 @@ def pretrain(
     from regard.training.plan import plan_training
     from regard.training.sources.choose import choose_text
 
-    _check_out(out, **flags)
+    _check(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     files, settings = _split(corpus, seed)
     if not files:
@@ -119,7 +119,7 @@ def finetune(
     from regard.training.plan import plan_training
     from regard.training.sources.questions import QuestionSource
 
-    _check_out(out, **flags)
+    _check(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     loaded = load_start(parent, trust_code=trust_code)
     source, overrides = QuestionSource(pairs, "finetuning"), [*settings, *_seed_setting(seed)]
@@ -190,7 +190,7 @@ def train(
     from regard.training.plan import plan_more_steps, plan_training
     from regard.training.sources.choose import choose_source
 
-    _check_out(out, **flags)
+    _check(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
@@ -280,11 +280,14 @@ def _seed_setting(seed: int | None) -> list[str]:
     return [] if seed is None else [f"seed={seed}"]
 
 
-def _check_out(out: Path, *, resume: bool, dry_run: bool, **_: Any) -> None:
-    """Raise if a folder can't hold the run, before the data are read."""
+def _check(out: Path, *, resume: bool, dry_run: bool, **flags: Any) -> None:
+    """Raise if a folder can't hold the run, or a device isn't available, before data are read."""
+    from regard.training.loop import ExecutionOptions
     from regard.training.plan import require_out
     from regard.training.processes import is_restart
 
+    flags.pop("json_file")
+    ExecutionOptions.choose(**flags)
     if not dry_run:
         require_out(out, resume=resume or is_restart())
 
