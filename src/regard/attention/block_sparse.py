@@ -98,11 +98,6 @@ class BlockSparse(Softmax):
         rows = self._rows(query, key, value, table, mask, bias)
         return torch.cat(list(rows), 2)[:, :, :n]
 
-    def _weights(
-        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
-    ) -> Tensor:
-        return super()._weights(query, key, self.restrict(mask, query), bias)
-
     def cost(self, shape: Shape) -> Cost:
         cost = super().cost(shape)
         if shape.mode != "step":

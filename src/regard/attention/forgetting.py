@@ -131,17 +131,6 @@ class Forgetting(Softmax):
     ) -> Tensor:
         return super()._forward(query, key, value, mask, _forgotten(log_forget, bias))
 
-    def _weights(  # type: ignore[override]
-        self,
-        query: Tensor,
-        key: Tensor,
-        mask: Mask | None,
-        bias: AnyBias | None,
-        *,
-        log_forget: Tensor,
-    ) -> Tensor:
-        return super()._weights(query, key, mask, _forgotten(log_forget, bias))
-
     def _attend(
         self,
         query: Tensor,

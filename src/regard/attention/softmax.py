@@ -119,13 +119,10 @@ class ScoreAttention(Attention):
         return self._attend(query, key, value, self.allowed(mask, query, key), added)
 
     def _weights(
-        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, **gates: Any
     ) -> Tensor:
-        key = at_least_float32(repeat_kv(key, query.shape[1]))
-        query = at_least_float32(query)
         with without_autocast(query):
-            scores = self._scores(query, key, _positioned(bias, mask, query, key))
-            return self.normalize_scores(scores, self.allowed(mask, query, key))
+            return self.normalize_scores(*self._masked_scores(query, key, mask, bias, gates))
 
     def _init_state(self, shape: StateShape) -> State:
         return KeyValueCache.empty(shape)

@@ -125,12 +125,6 @@ class Synthesizer(ScoreAttention):
         self._require_fit(key.shape[2])
         return super()._forward(query, key, value, mask, self.learned)
 
-    def _weights(
-        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
-    ) -> Tensor:
-        self._require_fit(key.shape[2])
-        return super()._weights(query, key, mask, self.learned)
-
     def _masked_scores(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, gates: Gates
     ) -> tuple[Tensor, Tensor | None]:

@@ -124,7 +124,8 @@ class IndexedTopK(Softmax):
         scores, allowed = _index_scores(**gates), self.allowed(mask, query, key)
         if self.training and torch.is_grad_enabled():
             with torch.no_grad():
-                dense = super()._weights(query, key, mask, bias).mean(1, keepdim=True)
+                dense = self.normalize_scores(*super()._masked_scores(query, key, mask, bias, {}))
+                dense = dense.mean(1, keepdim=True)
             # Computed even if discarded: activation checkpointing must repeat the same operations.
             divergence = _divergence(dense, scores, allowed, _real(mask, query, key))
             if self.auxiliary_losses is not None:
@@ -179,16 +180,6 @@ class IndexedTopK(Softmax):
             keys, values = key[None, :, :seen], value[None, :, :seen]
             out[:, rest] = masked(query[None, :, rest], keys, values, kept, None, scale=1.0)[0]
         return out
-
-    def _weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        mask: Mask | None,
-        bias: AnyBias | None,
-        **gates: Tensor,
-    ) -> Tensor:
-        return super()._weights(query, key, self.restrict(mask, query, key, gates), bias)
 
     def _masked_scores(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, gates: Gates
