@@ -29,9 +29,8 @@ SPARE = 4
 class Places:
     """Block indices of the tokens of each row; rows broadcast."""
 
-    of_keys: Int[Tensor, "#batch keys"]
-    of_queries: Int[Tensor, "#batch queries"]
-    first: Int[Tensor, "#batch queries"]
+    blocks: Int[Tensor, "#batch n"]
+    first: Int[Tensor, "#batch n"]
     """The first block of a query's document."""
     number: int
     """Number of blocks."""
@@ -305,11 +304,11 @@ class MoBA(Softmax):
         at, ids = torch.arange(n, device=device)[None], mask.document_ids
         if ids is None:
             blocks = at // self.block_size
-            return Places(blocks, blocks, torch.zeros_like(blocks), -(-n // self.block_size))
+            return Places(blocks, torch.zeros_like(blocks), -(-n // self.block_size))
         starts = document_starts(ids)
         blocks = ((at - starts) % self.block_size == 0).cumsum(1) - 1
         number = n if torch.compiler.is_compiling() else int(blocks.max()) + 1
-        return Places(blocks, blocks, blocks.gather(1, starts), number)
+        return Places(blocks, blocks.gather(1, starts), number)
 
     def _chosen(
         self, query: Queries, key: Keys, places: Places, hidden: Tensor | None
@@ -317,17 +316,17 @@ class MoBA(Softmax):
         """Return whether a key is in the query's own block, or in a chosen one before it."""
         query, key = at_least_float32(query), at_least_float32(repeat_kv(key, query.shape[1]))
         each = torch.arange(places.number, device=key.device)
-        inside = places.of_keys[:, :, None] == each
+        inside = places.blocks[:, :, None] == each
         inside = inside if hidden is None else inside & ~hidden[:, :, None]
         members = inside.to(key.dtype).mT[:, None]
         with without_autocast(query):
             means = (members @ key) / members.sum(-1, keepdim=True).clamp_min(1)
             scores = query @ means.mT
-        own = places.of_queries[:, :, None]
+        own = places.blocks[:, :, None]
         earlier = ((each < own) & (each >= places.first[:, :, None]))[:, None]
         earlier = earlier & (members.sum(-1) > 0)[:, :, None]
         chosen = self._highest(scores, earlier) | (each == own)[:, None]
-        of_keys = places.of_keys[:, None, None].expand(*scores.shape[:3], -1)
+        of_keys = places.blocks[:, None, None].expand(*scores.shape[:3], -1)
         return chosen.gather(-1, of_keys)
 
     def _highest(self, scores: Weights, earlier: Tensor) -> Bool[Tensor, "batch heads n blocks"]:

@@ -40,6 +40,8 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
     """Function of W x in the output gate; silu is that of Qwen3-Next."""
     norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     """Added to the variance in the norm of outputs."""
+    qk_norm: bool = False
+    """Whether queries and keys are scaled to length 1."""
 
     def __post_init__(self) -> None:
         if self.gate_activation != "sigmoid" and not self.output_gate:
@@ -68,9 +70,6 @@ class GatedLinearConfig(RecurrentConfig, frozen=True, tag_field="kind", tag="gat
     gating: ClassVar = "regard.attention.gating:GatedLinearGating"
     paper: ClassVar = "Yang et al., 2023"
 
-    qk_norm: bool = False
-    """Whether queries and keys are scaled to length 1."""
-
 
 class Mamba2Config(RecurrentConfig, frozen=True, tag_field="kind", tag="mamba2"):
     """Linear attention with a decay per head (state-space duality)."""
@@ -78,9 +77,6 @@ class Mamba2Config(RecurrentConfig, frozen=True, tag_field="kind", tag="mamba2")
     mechanism: ClassVar = "regard.attention.gated:Mamba2"
     gating: ClassVar = "regard.attention.gating:Mamba2Gating"
     paper: ClassVar = "Dao & Gu, 2024"
-
-    qk_norm: bool = False
-    """Whether queries and keys are scaled to length 1."""
 
 
 class DeltaConfig(RecurrentConfig, frozen=True):
@@ -137,6 +133,3 @@ class RWKV7Config(RecurrentConfig, frozen=True, tag_field="kind", tag="rwkv7"):
     mechanism: ClassVar = "regard.attention.gated:RWKV7"
     gating: ClassVar = "regard.attention.gating:RWKV7Gating"
     paper: ClassVar = "Peng et al., 2025"
-
-    qk_norm: bool = False
-    """Whether queries and keys are scaled to length 1."""

@@ -41,12 +41,10 @@ class ScoreConfig(AttentionConfig, Config, frozen=True):
     state: ClassVar = "n·d"
 
 
-class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="argmax"):
+class ArgmaxConfig(ScoreConfig, frozen=True, tag_field="kind", tag="argmax"):
     """The value of the highest-scoring key, with the gradient of softmax."""
 
     supports: ClassVar = replace(SCORES, differentiable=False)
-    time: ClassVar = "n²·d"
-    state: ClassVar = "n·d"
     paper: ClassVar = "Bengio et al., 2013"
 
     scaled: bool = True
