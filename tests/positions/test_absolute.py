@@ -42,13 +42,6 @@ def test_each_row_gets_the_vectors_of_its_own_positions() -> None:
     assert out.tolist() == [[[0.0, 1.0], [6.0, 7.0]], [[2.0, 3.0], [2.0, 3.0]]]
 
 
-def test_only_positions_that_occur_learn() -> None:
-    learned = Learned(length=4, d=2)
-    learned(torch.tensor([[0, 2, 2]])).sum().backward()
-    assert learned.vectors.grad is not None
-    assert learned.vectors.grad[:, 0].tolist() == [1.0, 0.0, 2.0, 0.0]
-
-
 @each
 def test_a_position_past_the_end_is_refused(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(IndexError):
@@ -93,15 +86,6 @@ def test_a_shift_is_a_matrix_that_is_the_same_everywhere(
     # Three angles up to LENGTH carry as many roundings, and enter two products.
     bound = 4 * LENGTH * torch.finfo(torch.float64).eps
     assert float((moved - vectors[later]).abs().max()) <= bound
-
-
-@few
-@given(steps=st.integers(-LENGTH, LENGTH), d=widths)
-def test_many_shifts_are_a_power_of_one(steps: int, d: int) -> None:
-    power = torch.linalg.matrix_power(shift_matrix(d), abs(steps))
-    expected = power if steps >= 0 else power.mT
-    bound = 8 * LENGTH * torch.finfo(torch.float64).eps
-    assert float((shift_matrix(d, steps) - expected).abs().max()) <= bound
 
 
 def test_a_shift_turns_each_pair_by_its_frequency() -> None:

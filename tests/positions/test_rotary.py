@@ -68,67 +68,6 @@ def test_it_is_a_product_of_complex_numbers_with_positions_for_each_row(
     assert float(error) <= bound * float(x.double().abs().max())
 
 
-@checked
-@given(seed=seeds, d=widths, base=bases, position=st.integers(0, LENGTH - 1))
-def test_turning_keeps_the_norm(seed: int, d: int, base: float, position: int) -> None:
-    x = normal(seed, 2, 2, 1, d)
-    norm = turned(x, torch.tensor([[position]]), base).norm(dim=-1)
-    # cos² + sin² is 1 up to a few roundings.
-    assert torch.allclose(norm, x.norm(dim=-1), rtol=8 * torch.finfo(x.dtype).eps, atol=0)
-
-
-@checked
-@given(
-    seed=seeds,
-    d=widths,
-    base=bases,
-    places=st.tuples(st.integers(0, 24), st.integers(0, 24)),
-    shift=st.integers(0, 25),
-)
-def test_products_depend_on_the_distance_alone(
-    seed: int, d: int, base: float, places: tuple[int, int], shift: int
-) -> None:
-    query, key = normal(seed, 2, 1, 1, 1, d)
-
-    def product(moved_by: int) -> Tensor:
-        i, j = (torch.tensor([[place + moved_by]]) for place in places)
-        return (turned(query, i, base) * turned(key, j, base)).sum()
-
-    # Angles up to 50, off by as many roundings, turn two vectors.
-    bound = 4 * LENGTH * torch.finfo(torch.float64).eps * float(query.norm() * key.norm())
-    assert abs(float(product(shift) - product(0))) <= bound
-
-
-def test_products_change_with_the_distance() -> None:
-    query, key = torch.ones(2, 1, 1, 1, 4, dtype=torch.float64)
-    products = [float((query * turned(key, torch.tensor([[j]]), 10_000.0)).sum()) for j in range(4)]
-    assert products == sorted(products, reverse=True)
-    assert products[0] - products[3] > 1
-
-
-@checked
-@given(seed=seeds, d=widths)
-def test_position_zero_changes_nothing(seed: int, d: int) -> None:
-    x = normal(seed, 1, 2, 1, d)
-    # Exact: x · 1 + y · 0.
-    assert torch.equal(turned(x, torch.tensor([[0]]), 10_000.0), x)
-
-
-def test_the_base_sets_the_slowest_turn() -> None:
-    x = torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=torch.float64).view(1, 1, 1, 4)
-    out = turned(x, torch.tensor([[7]]), 100.0)
-    angle = torch.tensor(7 * 100.0**-0.5, dtype=torch.float64)
-    expected = torch.stack([angle * 0, angle.cos(), angle * 0, angle.sin()])
-    # One rounding each of angle, cosine and product.
-    assert torch.allclose(out.flatten(), expected, rtol=0, atol=4 * torch.finfo(x.dtype).eps)
-
-
-def test_gradients_turn_back() -> None:
-    """A rotation's gradient is the rotation by the opposite angle."""
-    x = normal(0, 1, 1, 3, 4).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: turned(x, torch.tensor([[0, 5, 9]]), 10.0), [x])
-
-
 def test_the_tables_are_not_saved_with_the_weights() -> None:
     assert not Rotary(frequencies(4, 10.0), length=8).state_dict()
 
