@@ -9,7 +9,7 @@ from regard.attention import LayerShape
 from regard.attention.config import AttentionConfig, config_type
 from regard.attention.contract import check
 from regard.attention.registry import find, mechanisms
-from regard.config import Config, field_docs, override, to_toml
+from regard.config import field_docs, override, to_toml
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
 from regard.toml import to_commented_toml
@@ -59,47 +59,27 @@ def overridden(kind: str, *settings: str) -> Recipe:
     return override(Recipe(), [f"model.attention.kind={kind}", *options])
 
 
-def test_options_come_from_the_signature_and_the_rest_from_the_layer(tmp_path: Path) -> None:
-    config = overridden(write(tmp_path, FILE), "scale=2").model.attention  # type: ignore[union-attr]
+def test_options_are_keyword_arguments_and_the_layer_supplies_the_rest(tmp_path: Path) -> None:
+    kind = write(tmp_path, FILE)
+    recipe = overridden(kind, "scale=2")
+    config = recipe.model.attention  # type: ignore[union-attr]
     assert isinstance(config, AttentionConfig)
     assert getattr(config.build(SHAPE), "made_with") == (2, 32, 2.0, 1)  # noqa: B009
-
-
-def test_options_are_documented_by_their_annotations(tmp_path: Path) -> None:
-    config = config_type(write(tmp_path, FILE))
-    assert field_docs(config).items() >= {"scale": "Factor of scores.", "rounds": ""}.items()
-    assert find(write(tmp_path, FILE)).summary == "Own attention."
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("scale=-1", r"model\.attention\.scale: expected a number > 0\.0"),
-        ("scale=wide", r"model\.attention\.scale: expected a number > "),
-        ("scal=1", r"model\.attention\.scal: no such field; there are: rounds, scale"),
-        ("n_kv_heads=1", r"model\.attention\.n_kv_heads: no such field"),
-    ],
-)
-def test_wrong_options_are_named_with_their_path(tmp_path: Path, setting: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        overridden(write(tmp_path, FILE), setting)
-
-
-def test_a_configuration_survives_overrides_and_names_the_file_alone(tmp_path: Path) -> None:
-    recipe = overridden(write(tmp_path, FILE), "rounds=3")
+    docs = field_docs(config_type(kind))
+    assert docs.items() >= {"scale": "Factor of scores.", "rounds": ""}.items()
     assert override(recipe, ["seed=1"]).model == recipe.model
-    assert 'kind = "mine.py:Own"' in to_toml(recipe)
+    assert 'kind = "mine.py:Own"' in to_toml(recipe)  # the file alone
 
 
-def test_a_file_may_have_a_configuration_struct(tmp_path: Path) -> None:
-    text = (
-        HEAD
-        + """
+CONFIGURED = (
+    HEAD
+    + """
     pass
 
 
 from typing import ClassVar
 
+from regard.attention import Support
 from regard.attention.config import AttentionConfig
 from regard.config import Config
 
@@ -117,71 +97,59 @@ class OwnConfig(AttentionConfig, Config, frozen=True):
     def build(self, shape):
         return Own(scaled=not self.sharp)
 """
-    )
-    kind = write(tmp_path, text) + "Config"
+)
+
+
+def test_a_file_may_have_a_configuration_struct(tmp_path: Path) -> None:
+    kind = write(tmp_path, CONFIGURED) + "Config"
     recipe = overridden(kind, "sharp=true")
     assert 'kind = "mine.py:OwnConfig"\nsharp = true\nrounds = 1' in to_toml(recipe)
     assert "# Whether scores are unscaled.\nsharp = true\nrounds = 1" in to_commented_toml(recipe)
     found = find(kind)
     assert (found.summary, found.config.paper) == ("Own, configured.", "Nobody, 2026")
-    assert issubclass(found.config, Config)
-    assert field_docs(found.config)["sharp"] == "Whether scores are unscaled."
 
 
-@pytest.mark.parametrize(
-    ("supports", "says"),
-    [("", "lacks supports"), ("supports: ClassVar = Support(bias=True)", "Own.supports is not")],
-)
-def test_a_configuration_declares_the_features_of_its_mechanism(
-    tmp_path: Path, supports: str, says: str
+SUPPORTS = "    supports: ClassVar = Own.supports\n"
+INIT = HEAD + "    def __init__(self, {}):\n        {}\n"
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "below its range": (FILE, "scale=-1", r"model\.attention\.scale: expected a number > 0\.0"),
+    "of another type": (FILE, "scale=wide", r"model\.attention\.scale: expected a number > "),
+    "unknown": (FILE, "scal=1", r"model\.attention\.scal: no such field; there are: rounds, scale"),
+    "supplied by the layer": (FILE, "n_kv_heads=1", r"attention\.n_kv_heads: no such field"),
+    "positional": (INIT.format("width", "..."), "", "width is not a keyword-only argument"),
+    "missing": (INIT.format("*, width: int", "..."), "", "missing required field `width`"),
+    "refused by the class": (
+        INIT.format("*, width: int = 0", "raise ValueError('too thin')"),
+        "",
+        r"mine\.py:Own can't be built with .*'width': 0.*too thin",
+    ),
+    "without features": (CONFIGURED.replace(SUPPORTS, ""), "", "lacks supports"),
+    "with other features": (
+        CONFIGURED.replace(SUPPORTS, SUPPORTS.replace("Own.supports", "Support(bias=True)")),
+        "",
+        "Own.supports is not that of OwnConfig",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "setting", "says"), REFUSED.values(), ids=REFUSED)
+def test_wrong_options_and_files_are_refused(
+    tmp_path: Path, text: str, setting: str, says: str
 ) -> None:
-    text = f"""{HEAD}
-    pass
+    def make() -> None:
+        kind = write(tmp_path, text) + ("Config" if "OwnConfig" in text else "")
+        overridden(kind, *filter(None, [setting]))
+        find(kind).example()
 
-
-from typing import ClassVar
-
-from regard.attention import Support
-from regard.attention.config import AttentionConfig
-from regard.config import Config
-
-
-class OwnConfig(AttentionConfig, Config, frozen=True):
-    {supports}
-
-    def build(self, shape):
-        return Own()
-"""
     with pytest.raises(UserError, match=says):
-        find(write(tmp_path, text) + "Config")
+        make()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("self, width", "width is not a keyword-only argument"),
-        ("self, *, width: int", "width"),
-    ],
-)
-def test_arguments_that_nobody_gives_are_named(tmp_path: Path, arguments: str, says: str) -> None:
-    text = HEAD + f"    def __init__({arguments}):\n        super().__init__()\n"
-    with pytest.raises(UserError, match=says):
-        find(write(tmp_path, text))
-
-
-def test_a_required_option_is_asked_for(tmp_path: Path) -> None:
-    text = HEAD + "    def __init__(self, *, width: int):\n        super().__init__()\n"
-    with pytest.raises(UserError, match=r"missing required field `width`"):
-        overridden(write(tmp_path, text))
-    overridden(write(tmp_path, text), "width=3")
-
-
-def test_an_error_of_the_class_is_told_with_its_options(tmp_path: Path) -> None:
-    text = (
-        HEAD + "    def __init__(self, *, width: int = 0):\n        raise ValueError('too thin')\n"
-    )
-    with pytest.raises(UserError, match=r"mine\.py:Own can't be built with .*'width': 0.*too thin"):
-        find(write(tmp_path, text)).example()
+def test_an_argument_without_a_default_needs_a_value(tmp_path: Path) -> None:
+    kind = write(tmp_path, INIT.format("*, width: int", "super().__init__()"))
+    overridden(kind, "width=3")
+    with pytest.raises(UserError, match="width"):
+        find(kind)
 
 
 def test_an_edited_file_is_another_class(tmp_path: Path) -> None:
@@ -189,7 +157,6 @@ def test_an_edited_file_is_another_class(tmp_path: Path) -> None:
     first = config_type(kind)
     assert config_type(kind) is first
     write(tmp_path, FILE.replace("rounds: int = 1", "rounds: int = 2"))
-    assert config_type(kind) is not first
     assert overridden(kind).model.attention.rounds == 2  # type: ignore[union-attr]
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention import Mask, Softmax
+from regard.attention import KernelAttention, Mask, Softmax
 from regard.attention.contract_cases import Cases
+from regard.attention.gated import RecurrentAttention
 from regard.attention.registry import mechanisms
 
 X = torch.zeros(2, 4, 6, 8)
@@ -37,3 +38,30 @@ def test_autocast_may_mix_types() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         out = Softmax()(X, X.bfloat16(), X, mask=Mask.causal())
     assert out.shape == X.shape
+
+
+SUMS = [
+    name
+    for name, known in mechanisms().items()
+    if issubclass(known.type, KernelAttention | RecurrentAttention)
+]
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_need_contiguous_documents(name: str) -> None:
+    """In kernel attention, which has masks of its own without causality, both ways."""
+    known = mechanisms()[name]
+    attend = known.example()
+    case = Cases(known, torch.float32, torch.device("cpu"), attend).plain()
+    n = case.key.shape[2]
+    documents = Mask.documents(torch.tensor([[0] * n, [0, 1, 0] + [2] * (n - 3)]))
+    masks = [Mask.causal() & documents, *([documents] if attend.supports.bidirectional else [])]
+    for mask in masks:
+        with pytest.raises(ValueError, match="row 1 has a document in two places"):
+            attend(case.query, case.key, case.value, mask=mask, gates=case.gates)
+
+
+def test_documents_are_for_self_attention() -> None:
+    mask = Mask.causal() & Mask.documents(torch.zeros(2, 6, dtype=torch.long))
+    with pytest.raises(ValueError, match="document"):
+        Softmax()(X, X.repeat(1, 1, 2, 1), X.repeat(1, 1, 2, 1), mask=mask)
