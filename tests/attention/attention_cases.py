@@ -10,9 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention import Attention, Bias, Mask, State
+from regard.attention import BigBird, Mask, SlidingWindow
 from regard.attention.contract_cases import TableBias
 from regard.attention.mask import Alignment
+from regard.positions import Alibi, T5Bias
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 CONTRACT_DTYPES = pytest.mark.parametrize(
@@ -160,37 +161,32 @@ def cases(
 
 
 @st.composite
-def schedules(draw: st.DrawFn, *, calls: int) -> list[list[int]]:
-    """For each row, how many tokens it gets at each call; some get none."""
-    rows, number = draw(st.integers(1, 3)), draw(st.integers(1, calls))
-    counts = st.lists(st.integers(0, 3), min_size=number, max_size=number)
-    return draw(st.lists(counts, min_size=rows, max_size=rows))
+def bigbirds(draw: st.DrawFn, *, longest: int) -> BigBird:
+    return BigBird(
+        block_size=draw(st.integers(1, 4)),
+        window=draw(st.sampled_from([1, 3, 5])),
+        random=draw(st.integers(0, 3)),
+        global_blocks=draw(st.integers(0, 2)),
+        max_keys=longest + draw(st.integers(0, 9)),
+        seed=draw(st.integers(0, 99)),
+    )
 
 
-def in_steps(
-    attend: Attention,
-    state: State,
-    whole: list[Tensor],
-    schedule: list[list[int]],
-    bias: Bias | None = None,
-) -> tuple[Tensor, list[int]]:
-    """Outputs of rows of unequal length, padded on the right, and how many tokens each has."""
-    done = [0] * len(schedule)
-    out = torch.zeros(*whole[0].shape[:3], whole[2].shape[3], dtype=whole[0].dtype)
-    for counts in zip(*schedule, strict=True):
-        keep = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
-        chunk = [x.new_full((*x.shape[:2], max(counts), x.shape[3]), 9.0) for x in whole]
-        for row, count in enumerate(counts):
-            for part, x in zip(chunk, whole, strict=True):
-                part[row, :, :count] = x[row, :, done[row] : done[row] + count]
-        kept = None if keep.all() else keep
-        query, key, value = chunk
-        got, state = attend.extend(query, key, value, state, attention_mask=kept, bias=bias)
-        for row, count in enumerate(counts):
-            out[row, :, done[row] : done[row] + count] = got[row, :, :count].detach()
-            done[row] += count
-    assert state.length.tolist() == done
-    return out, done
+@st.composite
+def windows(draw: st.DrawFn) -> SlidingWindow:
+    return SlidingWindow(size=draw(st.integers(0, 7)), block_size=draw(st.integers(1, 4)))
+
+
+@st.composite
+def biases(draw: st.DrawFn, *, heads: int) -> Alibi | T5Bias | None:
+    kind = draw(st.sampled_from(["none", "alibi", "t5"]))
+    if kind == "none":
+        return None
+    if kind == "alibi":
+        return Alibi(heads=heads)
+    bias = T5Bias(heads=heads, buckets=8, max_distance=20, bidirectional=draw(st.booleans()))
+    torch.nn.init.normal_(bias.values, generator=draw(generators()))
+    return bias
 
 
 @st.composite

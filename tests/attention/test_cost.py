@@ -7,6 +7,7 @@ count under the math backend.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -55,12 +56,6 @@ from regard.studies.costs import OUTER_PRODUCTS
 CPU = torch.device("cpu")
 SHAPE = Shape(batch=2, heads=4, kv_heads=2, queries=128, keys=128, d=16, e=16)
 SMALL = Shape(batch=2, heads=4, kv_heads=2, queries=8, keys=8, d=4, e=3)
-EXACT: dict[str, Callable[[], Attention]] = {
-    "softmax": Softmax,
-    "argmax": Argmax,
-    "linformer": lambda: Linformer(length=160, k=8),
-    "linformer by head": lambda: Linformer(length=160, k=8, heads=2),
-}
 MAPS: dict[str, Callable[[], FeatureMap]] = {
     "elu": Elu,
     "polynomial": lambda: Polynomial(d=16, degree=2),
@@ -157,22 +152,47 @@ def counted(attend: Attention, /, **sizes: Any) -> int:
     return Call(replace(SHAPE, **sizes)).operations(attend)
 
 
-# Matrices of all pairs
+# Products
+
+CHUNK = 64
+CAUSAL = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
-@pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
-@pytest.mark.parametrize("mode", ["forward", "training"])
+def kernel(name: str) -> KernelAttention:
+    return KernelAttention(MAPS[name](), chunk=CHUNK)
+
+
+Sizes = list[dict[str, Any]]
+PASSES: Sizes = [
+    {"queries": queries, "keys": keys, "mode": mode}
+    for queries, keys in ((128, 128), (64, 128), (128, 64), (1, 100))
+    for mode in ("forward", "training")
+]
+STEPS: Sizes = [{"queries": queries, "mode": "step"} for queries in (1, CHUNK)]
+CHUNKS: Sizes = [
+    {"queries": queries, "keys": keys, "causal": causal}
+    for queries, keys in ((128, 128), (512, 512), (1024, 1024), (24, CHUNK))
+    for causal in (False, True)
+]
+COUNTED: dict[str, tuple[Callable[[], Attention], Sizes]] = {
+    "softmax": (Softmax, PASSES + STEPS),
+    "argmax": (Argmax, PASSES + STEPS),
+    "linformer": (lambda: Linformer(length=160, k=8), PASSES),
+    "linformer by head": (lambda: Linformer(length=160, k=8, heads=2), PASSES),
+    **{name: (partial(kernel, name), CHUNKS + STEPS) for name in MAPS},
+    "window": (lambda: SlidingWindow(size=20, block_size=16), STEPS[:1]),
+    "window of one": (lambda: SlidingWindow(size=0, block_size=16), STEPS[:1]),
+    "window of all": (lambda: SlidingWindow(size=500, block_size=16), STEPS[:1]),
+}
+
+
+@pytest.mark.parametrize(("make", "sizes"), COUNTED.values(), ids=COUNTED)
 @BOTH_PATHS
-def test_without_causality_every_product_is_counted(
-    eager: bool, mode: Mode, make: Callable[[], Attention]
-) -> None:
-    """Those of training are three for each of the forward pass."""
-    for queries, keys in [(128, 128), (64, 128), (128, 64), (1, 100)]:
-        sizes: dict[str, Any] = {"queries": queries, "keys": keys, "mode": mode}
+def test_every_product_is_counted(eager: bool, make: Callable[[], Attention], sizes: Sizes) -> None:
+    """Without causality, in whole chunks, or in steps; hidden keys of a step aren't needed."""
+    for size in sizes:
         with path(eager=eager):
-            assert cost(make(), **sizes).operations == counted(make(), **sizes)
-        forward = cost(make(), queries=queries, keys=keys).operations
-        assert cost(make(), **sizes).operations == (3 if mode == "training" else 1) * forward
+            assert cost(make(), **size).operations == counted(make(), **size), size
 
 
 def test_causal_pairs_are_those_of_the_mask() -> None:
@@ -184,62 +204,7 @@ def test_causal_pairs_are_those_of_the_mask() -> None:
             assert attend.cost(shape).operations == 2 * 2 * 4 * shape.pairs * (4 + 3)
 
 
-@pytest.mark.parametrize("queries", [1, 8])
-@pytest.mark.parametrize("make", [Softmax, Argmax])
-def test_a_step_looks_at_all_keys_that_it_may(make: Callable[[], Attention], queries: int) -> None:
-    """A step of several tokens makes the products of hidden pairs as well."""
-    sizes: dict[str, Any] = {"queries": queries, "mode": "step"}
-    assert cost(make(), **sizes).operations == counted(make(), **sizes)
-    needed = cost(make(), **sizes, causal=True).operations
-    assert 1 <= counted(make(), **sizes) / needed <= 128 / (128 - queries / 2)
-
-
-# Kernel attention
-
-CHUNK = 64
-CAUSAL = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-EVERY_MAP = pytest.mark.parametrize("name", MAPS)
-
-
-def kernel(name: str) -> KernelAttention:
-    return KernelAttention(MAPS[name](), chunk=CHUNK)
-
-
-@EVERY_MAP
-@CAUSAL
-def test_kernel_attention_s_products_are_counted(causal: bool, name: str) -> None:
-    """Where lengths are multiples of the chunk."""
-    for n in [128, 512, 1024]:
-        attend, sizes = kernel(name), {"queries": n, "keys": n, "causal": causal}
-        assert counted(attend, **sizes) == cost(attend, **sizes).operations
-
-
-@CAUSAL
-@EVERY_MAP
-def test_few_keys_cost_their_matrix_of_weights(causal: bool, name: str) -> None:
-    sizes = {"queries": 24, "keys": CHUNK, "causal": causal}
-    attend = kernel(name)
-    assert counted(attend, **sizes) == cost(attend, **sizes).operations
-
-
-def test_a_chunk_s_own_weights_are_counted() -> None:
-    for chunk in [16, 32, 64]:
-        attend = KernelAttention(Elu(), chunk=chunk)
-        causal = cost(attend, causal=True).operations
-        assert counted(attend, causal=True) == causal
-        # For each query a chunk of weights, of m + e + 1 products each.
-        assert causal - cost(attend).operations == 2 * 2 * 4 * 128 * chunk * (16 + 16 + 1)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "elu",
-        "polynomial",
-        "favor-positive",
-        "favor-hyperbolic",
-    ],
-)
+@pytest.mark.parametrize("name", ["elu", "polynomial", "favor-positive", "favor-hyperbolic"])
 @CAUSAL
 def test_training_takes_three_times_the_products(causal: bool, name: str) -> None:
     """But for what has no gradient.
@@ -256,13 +221,6 @@ def test_training_takes_three_times_the_products(causal: bool, name: str) -> Non
     by_chunk = 2 * SHAPE.batch * CHUNK * attend.features.size(16) * (16 + 1)
     unneeded = by_chunk * (SHAPE.heads + 2 * SHAPE.kv_heads) if causal else 0
     assert seen == said.operations - unneeded
-
-
-@EVERY_MAP
-def test_a_step_of_kernel_attention_is_counted(name: str) -> None:
-    for queries in [1, 64]:
-        attend, sizes = kernel(name), {"queries": queries, "mode": "step"}
-        assert counted(attend, **sizes) == cost(attend, **sizes).operations
 
 
 @pytest.mark.parametrize(
@@ -284,15 +242,6 @@ def test_recurrences_are_counted_but_for_the_triangular_system(
         own = reads * writes * 2 * 64 * 16 if by_channel else 0
         uncounted = -(-n // 64) * (solved + own) if n > 1 else 0
         assert counted(attend, **sizes) == cost(attend, **sizes).operations - uncounted
-
-
-def test_kernel_attention_s_cost_is_linear_and_softmax_s_quadratic() -> None:
-    for causal in (False, True):
-        sizes = [{"queries": n, "keys": n, "causal": causal} for n in (1024, 2048)]
-        one, two = (cost(kernel("elu"), **size).operations for size in sizes)
-        assert two == 2 * one
-    one, two = (cost(Softmax(), queries=n, keys=n).operations for n in (1024, 2048))
-    assert two == 4 * one
 
 
 # Blocks
@@ -339,21 +288,15 @@ def test_a_step_of_one_token_looks_at_the_blocks_of_its_row() -> None:
     assert counted(attend, queries=1, mode="step") == 2 * 2 * 4 * slots * 16 * (16 + 16)
 
 
-def test_a_step_of_one_token_looks_at_its_window() -> None:
-    for size in [0, 16, 20, 500]:
-        attend = SlidingWindow(size=size, block_size=16)
-        said = cost(attend, queries=1, mode="step").operations
-        assert said == 2 * 2 * 4 * min(size + 1, SHAPE.keys) * (16 + 16)
-        assert counted(attend, queries=1, mode="step") == said
-
-
 # Numbers that are kept
 
 
-def test_parameters_are_those_that_are_trained() -> None:
+def test_parameters_are_those_that_are_trained_and_only_decoding_has_a_state() -> None:
     for name in BUILT_IN:
         attend = find(name).example()
-        assert attend.cost(SMALL).parameters == sum(x.numel() for x in attend.parameters())
+        found = attend.cost(SMALL)
+        assert found.parameters == sum(x.numel() for x in attend.parameters())
+        assert bool(found.state_bytes) == (name in DECODING)
 
 
 DECODING = [name for name, mechanism in mechanisms().items() if mechanism.type.supports.decoding]
@@ -376,11 +319,6 @@ def test_a_state_holds_the_bytes_that_the_model_says(name: str) -> None:
                 slot = 2 * 2 * (4 + 3) * dtype.itemsize + 2 * 8
                 sums = 2 * 4 * max(dtype.itemsize, 4) + 2 * 8 if name == "forgetting" else 0
                 assert state.bytes == said + slot + sums
-
-
-def test_what_can_not_decode_remembers_nothing() -> None:
-    for name in set(BUILT_IN) - set(DECODING):
-        assert find(name).example().cost(SMALL).state_bytes == 0
 
 
 # Bytes

@@ -1,11 +1,14 @@
-"""The largest tensor that a computation makes."""
+"""Memory of a computation: its largest tensor, and what it keeps for gradients."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from regard.attention import Attention, Bias, Mask
 
 
 class Largest(TorchDispatchMode):
@@ -33,3 +36,24 @@ class Largest(TorchDispatchMode):
 
 def _tensors(nested: Any) -> list[Tensor]:
     return [x for x in tree_leaves(nested) if isinstance(x, Tensor)]
+
+
+def memory_used(
+    attend: Attention, n: int, d: int, mask: Mask | None, bias: Bias | None = None
+) -> tuple[int, int]:
+    """Bytes of the largest tensor of attention and its gradients, and of what is kept for them.
+
+    One head of n tokens of width d, in float32.
+    """
+    kept: dict[int, int] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    inputs = [torch.randn(1, 1, n, d, requires_grad=True) for _ in range(3)]
+    with Largest() as largest:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            out = attend(*inputs, mask=mask, bias=bias)
+        torch.autograd.grad(out.sum(), inputs)
+    return largest.bytes, sum(kept.values())
