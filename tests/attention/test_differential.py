@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.attention import Attention, Differential, DifferentialV1, Mask, Softmax
@@ -30,33 +30,6 @@ CAUSAL = Mask.causal()
 
 def first_version(lambda_init: float = 0.2, d: int = 8) -> DifferentialV1:
     return DifferentialV1(d=d, lambda_init=lambda_init).double()
-
-
-def without_lambda(attend: DifferentialV1) -> DifferentialV1:
-    """λ = 1 − 1 + 0."""
-    for parameter in attend.parameters():
-        nn.init.zeros_(parameter)
-    attend.lambda_init = 0.0
-    return attend
-
-
-def test_a_second_map_without_weight_leaves_softmax() -> None:
-    gates = {"second_query": SECOND, "share": SHARE * 1e-20}
-    found = Differential()(Q, K, V, mask=CAUSAL, gates=gates)
-    torch.testing.assert_close(found, Softmax()(Q, K, V, mask=CAUSAL))
-
-
-def test_version_1_without_lambda_is_softmax_of_the_first_halves() -> None:
-    """With values of twice the width of the keys."""
-    expected = Softmax()(Q[..., :4], K[..., :4], V, mask=CAUSAL)
-    found = without_lambda(first_version())(Q, K, V, mask=CAUSAL)
-    torch.testing.assert_close(found, expected)
-
-
-def test_equal_maps_cancel() -> None:
-    gates = {"second_query": Q, "share": torch.ones_like(SHARE)}
-    found = Differential()(Q, K, V, mask=CAUSAL, gates=gates)
-    torch.testing.assert_close(found, torch.zeros_like(found))
 
 
 def test_weights_sum_to_one_minus_lambda_and_may_be_negative() -> None:

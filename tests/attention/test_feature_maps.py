@@ -206,20 +206,6 @@ def test_other_features_of_long_vectors_are_finite_and_not_all_zero(features: Fe
 # Draws
 
 
-@EITHER_DRAW
-@brief
-@given(d=st.integers(1, 5), features=st.integers(1, 12), seed=st.integers(0, 2**32))
-def test_a_draw_is_a_function_of_its_seed(
-    d: int, features: int, seed: int, orthogonal: bool
-) -> None:
-    def draw(seed: int) -> Tensor:
-        return draw_directions(features, d, orthogonal=orthogonal, seed=seed)
-
-    assert draw(seed).shape == (features, d)
-    assert torch.equal(draw(seed), draw(seed))
-    assert not torch.equal(draw(seed), draw(seed + 1))
-
-
 @EVERY_RANDOM
 @EITHER_DRAW
 def test_a_map_draws_on_request_only(kind: type[RandomFeatures], orthogonal: bool) -> None:
@@ -378,26 +364,3 @@ def test_orthogonal_directions_keep_the_bound_and_beat_independent_ones(d: int, 
         assert measured <= bound + 4 * standard_error
         plain, plain_error = squared_errors(independent.of(x, y).view(-1, d)[:, :m].mean(1), exact)
         assert plain - measured > 4 * (standard_error**2 + plain_error**2) ** 0.5
-
-
-def test_orthogonal_directions_are_unbiased() -> None:
-    for kind in FAVOR:
-        huge = Estimates(kind, d=4, draws=80_000, orthogonal=True)
-        for x, y in pairs_of(4):
-            estimates = huge.of(x, y).view(-1, 4).mean(1)
-            bias = float(estimates.mean()) - float(np.exp((x @ y).item()))
-            assert abs(bias) <= 4 * float(estimates.std()) / len(estimates) ** 0.5
-
-
-def test_hyperbolic_features_beat_as_many_positive_ones() -> None:
-    """m directions twice against 2m directions once."""
-    x, y = pairs_of(4)[1]
-    exact = float(np.exp((x @ y).item()))
-    positive, hyperbolic = (
-        squared_errors(
-            Estimates(kind, d=4, draws=m * 50_000, orthogonal=False).of(x, y).view(-1, m).mean(1),
-            exact,
-        )[0]
-        for kind, m in ((FavorPositive, 8), (FavorHyperbolic, 4))
-    )
-    assert hyperbolic < 0.5 * positive

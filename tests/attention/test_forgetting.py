@@ -23,14 +23,6 @@ def inputs(n: int, kv_heads: int = 4) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return query, key, value, torch.randn(2, 4, n, generator=draw).double().sigmoid().log()
 
 
-def test_gates_that_forget_nothing_leave_softmax() -> None:
-    query, key, value, log_forget = inputs(9)
-    gates = {"log_forget": torch.zeros_like(log_forget)}
-    expected = Softmax()(query, key, value, mask=CAUSAL)
-    found = Forgetting(heads=4)(query, key, value, mask=CAUSAL, gates=gates)
-    torch.testing.assert_close(found, expected)
-
-
 def test_a_constant_gate_is_alibi() -> None:
     """Σ_(j < t ≤ i) log f = −(i − j) slope."""
     query, key, value, _ = inputs(9)
@@ -49,23 +41,6 @@ def test_a_closed_gate_hides_all_that_came_before() -> None:
     weights = attend.weights(query, key, mask=CAUSAL, gates={"log_forget": log_forget})
     assert float(weights[:, :, 5:, :5].max()) < 1e-30
     assert bool(weights.isfinite().all())
-
-
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_there_is_a_gate_for_each_query_head(kv_heads: int) -> None:
-    query, key, value, log_forget = inputs(9, kv_heads)
-    attend = Forgetting(heads=4)
-    together = attend(query, key, value, mask=CAUSAL, gates={"log_forget": log_forget})
-    for head in range(4):
-        own, of = slice(head, head + 1), slice(head * kv_heads // 4, head * kv_heads // 4 + 1)
-        alone = Forgetting(heads=1)(
-            query[:, own],
-            key[:, of],
-            value[:, of],
-            mask=CAUSAL,
-            gates={"log_forget": log_forget[:, own]},
-        )
-        torch.testing.assert_close(together[:, own], alone)
 
 
 def test_sums_are_kept_in_float32_beside_a_cache_in_bfloat16() -> None:

@@ -2,22 +2,11 @@
 
 import pytest
 import torch
-from attention_cases import furthest, normal, path
-from torch.utils.flop_counter import FlopCounterMode
+from attention_cases import furthest, normal
 
-from regard.attention import Mask, Shape
 from regard.attention.linformer import Linformer
 
 EPS64 = torch.finfo(torch.float64).eps
-
-
-def test_a_shorter_input_is_a_padded_one() -> None:
-    linformer = Linformer(length=9, k=3).double()
-    query, key, value = (normal(2, 2, n, 4, seed=n) for n in (3, 9, 9))
-    short = linformer(query, key[:, :, :5], value[:, :, :5])
-    mask = Mask.lengths(torch.tensor([5, 5]))
-    assert furthest(short, linformer(query, key, value, mask=mask)) <= 100 * EPS64
-    assert furthest(short, linformer(query, key, value)) > 0.01
 
 
 def test_each_key_head_has_projections_of_its_own_or_shares_them() -> None:
@@ -57,19 +46,3 @@ def test_heads_that_do_not_fit_its_projections_are_refused() -> None:
 def test_more_rows_than_keys_or_none_are_refused(k: int) -> None:
     with pytest.raises(ValueError, match=f"k = {k}"):
         Linformer(length=4, k=k)
-
-
-@pytest.mark.parametrize("heads", [None, 2])
-def test_its_cost_is_what_a_flop_counter_sees(heads: int | None) -> None:
-    linformer = Linformer(length=20, k=3, heads=heads)
-    query, key, value = (
-        torch.ones(shape) for shape in ((2, 4, 6, 5), (2, 2, 10, 5), (2, 2, 10, 7))
-    )
-    with path(eager=True), FlopCounterMode(display=False) as counter:
-        out = linformer(query, key, value)
-    cost = linformer.cost(Shape(batch=2, heads=4, kv_heads=2, queries=6, keys=10, d=5, e=7))
-    assert cost.operations == counter.get_total_flops()
-    projections = (p[:, :, :10].numel() for p in linformer.parameters())
-    assert cost.bytes == 4 * (sum(x.numel() for x in (query, key, value, out)) + sum(projections))
-    assert cost.parameters == sum(p.numel() for p in linformer.parameters())
-    assert cost.state_bytes == 0

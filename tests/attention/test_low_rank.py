@@ -43,23 +43,6 @@ def test_no_matrix_of_that_rank_is_nearer(matrix_and_rank: tuple[Tensor, int]) -
 
 
 @brief
-@given(
-    rank=st.integers(1, 4),
-    rows=st.integers(4, 8),
-    columns=st.integers(4, 8),
-    generator=generators(),
-)
-def test_a_matrix_of_a_rank_is_its_own_truncation_to_it(
-    rank: int, rows: int, columns: int, generator: torch.Generator
-) -> None:
-    left = torch.randn(2, rows, rank, generator=generator, dtype=torch.float64)
-    right = torch.randn(2, rank, columns, generator=generator, dtype=torch.float64)
-    low = truncate(left @ right, rank)
-    assert furthest(low.matrix, left @ right) <= 100 * EPS64 * float((left @ right).abs().max())
-    assert furthest(low.energy, torch.ones(2)) <= 10 * EPS64
-
-
-@brief
 @given(matrix_and_rank=matrices(), e=st.integers(1, 3))
 def test_its_product_with_values_is_the_matrix_s(
     matrix_and_rank: tuple[Tensor, int], e: int
@@ -69,14 +52,6 @@ def test_its_product_with_values_is_the_matrix_s(
     assert (low @ value).shape == (*matrix.shape[:-1], e)
     bound = 100 * EPS64 * float(matrix.norm() * value.norm())
     assert furthest(low @ value, low.matrix @ value) <= bound
-
-
-def test_energies_of_known_singular_values() -> None:
-    matrix = torch.diag(torch.tensor([1.0, 3.0, 2.0], dtype=torch.float64))
-    shares = [float(truncate(matrix, rank).energy) for rank in (1, 2, 3)]
-    assert shares == pytest.approx([9 / 14, 13 / 14, 1.0], rel=1e-14)
-    kept = torch.diag(torch.tensor([0.0, 3.0, 2.0], dtype=torch.float64))
-    assert furthest(truncate(matrix, 2).matrix, kept) <= 10 * EPS64
 
 
 def test_nothing_is_lost_of_a_matrix_of_zeros() -> None:
@@ -93,24 +68,3 @@ def test_a_rank_that_the_matrix_cannot_have_is_refused(rank: int) -> None:
 
 
 # Projection of keys and values
-
-
-@pytest.mark.parametrize(("n", "h", "k"), [(12, 4, 4), (12, 4, 2), (5, 8, 5), (20, 8, 1)])
-def test_projections_from_singular_vectors_lose_nothing_without_softmax(
-    n: int, h: int, k: int
-) -> None:
-    """P = QKᵀ/√h = UΣWᵀ of rank k: with C = Wᵀ/√h and D = Wᵀ, PV = Q(CK)ᵀ·DV."""
-    query, key = normal(n, k, seed=1) @ normal(k, h, seed=2), normal(n, h, seed=3)
-    value = normal(n, 3, seed=4)
-    P = query @ key.T / h**0.5
-    D = truncate(P, k).right
-    C = D / h**0.5
-    assert C.shape == D.shape == (k, n)
-    bound = 20 * n * EPS64 * float(P.norm() * value.norm())
-    assert furthest(query @ (C @ key).T @ (D @ value), P @ value) <= bound
-    # Nor does Q(KᵀV)/√h, which needs no singular vector.
-    assert furthest(query @ (key.T @ value) / h**0.5, P @ value) <= bound
-    if k > 1:
-        fewer = truncate(P, k - 1).right
-        off = query @ (fewer @ key).T @ (fewer @ value) / h**0.5
-        assert furthest(off, P @ value) > 0.1

@@ -90,14 +90,6 @@ def test_combined_masks_allow_what_both_allow(
     assert (first & second).restrictions == first.restrictions | second.restrictions
 
 
-def test_of_two_windows_and_two_lengths_the_smaller_counts() -> None:
-    lengths = [torch.tensor(n) for n in ([3, 1], [2, 4])]
-    both = Mask.window(2) & Mask.lengths(lengths[0]) & Mask.window(1) & Mask.lengths(lengths[1])
-    assert both.window_size == 1
-    assert both.key_lengths is not None
-    assert both.key_lengths.tolist() == [2, 1]
-
-
 def test_two_masks_that_name_documents_cannot_be_combined() -> None:
     documents = Mask.documents(torch.tensor([[0, 0, 1]]))
     with pytest.raises(ValueError, match="documents"):

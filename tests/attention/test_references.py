@@ -2,12 +2,9 @@
 
 import ast
 import builtins
-from importlib import import_module
 from pathlib import Path
 
 import regard.attention
-from regard.attention.config import BUILT_IN
-from regard.attention.registry import find
 
 PACKAGE = Path(regard.attention.__file__).parent
 REFERENCES = {
@@ -38,17 +35,3 @@ def test_a_reference_calls_nothing_else_of_its_module() -> None:
         data |= {"self.lambda_query.double", "self.lambda_key.double", "self.learned.reference"}
         data |= {"self.weight.double", "self.bias.double", "self.table.double"}
         assert of_self <= data, f"{file.name}: {of_self}"
-
-
-def test_what_references_share_imports_masks_alone() -> None:
-    tree = ast.parse((PACKAGE / "reference.py").read_text("utf-8"))
-    imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name for name in imports if str(name).startswith("regard")} == {"regard.attention.mask"}
-
-
-def test_every_mechanism_has_its_reference_in_its_module() -> None:
-    for kind in BUILT_IN:
-        mechanism = find(kind)
-        assert mechanism.reference is not None
-        module = import_module(mechanism.type.__module__)
-        assert f"{module.__name__.rpartition('.')[2]}." in "".join(REFERENCES)

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from regard.attention import Mask, Softmax, SoftmaxOne
-from regard.attention.types import ScoreMod
 
 Q, K, V = torch.randn(3, 2, 4, 7, 8, generator=torch.Generator().manual_seed(0)).double()
 CAUSAL = Mask.causal()
@@ -37,26 +36,6 @@ def test_it_is_softmax_with_a_key_and_a_value_of_zeros() -> None:
     seen = Mask.dense(torch.cat([torch.ones(7, 1), torch.ones(7, 7).tril()], 1).bool()[None, None])
     expected = Softmax()(Q, null_token(K), null_token(V), mask=seen)
     torch.testing.assert_close(SoftmaxOne()(Q, K, V, mask=CAUSAL), expected)
-
-
-def test_a_sink_is_no_bias_of_the_first_key() -> None:
-    """Such a bias (vLLM, issue 49815) moves weight to the first value; a sink takes it away."""
-
-    class First:
-        """A bias of the first key."""
-
-        def dense(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-            bias = 2.0 * (key_positions == 0).double()
-            return bias.expand(4, len(query_positions), -1)
-
-        def score_mod(self) -> ScoreMod:
-            raise NotImplementedError
-
-    biased = Softmax().weights(Q, K, mask=CAUSAL, bias=First())
-    sunk = with_sinks([2.0] * 4).weights(Q, K, mask=CAUSAL).detach()
-    torch.testing.assert_close(biased.sum(-1), torch.ones(2, 4, 7).double())
-    assert float(sunk.sum(-1).max()) < 0.9
-    assert not torch.allclose(biased, sunk, atol=0.1)
 
 
 def test_each_head_learns_its_sink() -> None:

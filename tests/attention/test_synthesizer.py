@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from attention_cases import CONTRACT_DTYPES, furthest
+from attention_cases import CONTRACT_DTYPES
 from torch.autograd.gradcheck import gradcheck
 
 from regard.attention import Attention, LayerShape, Mask, Synthesizer
@@ -13,7 +13,6 @@ from regard.attention.config import CHECKED_SHAPE
 from regard.attention.contract import check
 from regard.attention.registry import Mechanism, find
 from regard.attention.score_config import SynthesizerConfig
-from regard.attention.synthesizer import DenseScores
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention, score_steps
 from regard.models.pattern import LayerConfig
@@ -52,14 +51,6 @@ def test_both_variants_keep_the_contract(variant: Variant, dtype: torch.dtype) -
     assert [outcome for outcome in outcomes if outcome.failure] == []
 
 
-def test_scores_are_the_formula() -> None:
-    attend, x = drawn("dense").double(), torch.randn(1, 4, 6, 4, dtype=torch.float64)
-    assert isinstance(attend.learned, DenseScores)
-    scores = x.relu() @ attend.learned.weight[:, :6] + attend.learned.bias[:6]
-    weights = attend.weights(x, x[..., :0])
-    assert furthest(weights, scores.softmax(-1)) <= 1e-15
-
-
 def test_the_gradient_is_that_of_the_output_where_no_channel_is_zero() -> None:
     attend = drawn("dense").double()
     inputs = [torch.randn(1, 4, 5, d, dtype=torch.float64, requires_grad=True) for d in (4, 3)]
@@ -69,14 +60,6 @@ def test_the_gradient_is_that_of_the_output_where_no_channel_is_zero() -> None:
         return out
 
     assert gradcheck(run, inputs)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_key_and_with_random_scores_no_query_changes_a_weight(variant: Variant) -> None:
-    attend, (query, key) = drawn(variant), torch.randn(2, 2, 4, 7, 4)
-    weights = attend.weights(query, key)
-    assert torch.equal(attend.weights(query, key[..., :0]), weights)
-    assert torch.equal(attend.weights(query.flip(2), key), weights) == (variant == "random")
 
 
 def test_a_longer_text_than_that_of_its_columns_is_refused() -> None:

@@ -26,16 +26,6 @@ Q, K, V = torch.randn(3, 2, 4, 9, 8, generator=torch.Generator().manual_seed(0))
 CAUSAL = Mask.causal()
 
 
-@pytest.mark.parametrize("k", [9, 10, 1000])
-def test_as_many_as_there_are_keys_is_softmax(k: int) -> None:
-    torch.testing.assert_close(TopK(k=k)(Q, K, V, mask=CAUSAL), Softmax()(Q, K, V, mask=CAUSAL))
-
-
-def test_each_query_has_k_keys_or_as_many_as_it_sees() -> None:
-    found = (TopK(k=3).weights(Q, K, mask=CAUSAL) > 0).sum(-1)
-    assert bool((found == torch.tensor([1, 2, 3, 3, 3, 3, 3, 3, 3])).all())
-
-
 def test_equal_keys_have_equal_weights_in_any_order_of_rounding() -> None:
     same = K[:, :, :1].expand(-1, -1, 9, -1)
     weights = TopK(k=2).weights(Q.float(), same.float())
@@ -69,26 +59,6 @@ def test_an_indexer_keeps_the_contract() -> None:
     outcomes = list(check(replace(known, reference=IndexedTopK.reference), dtype=torch.float64))
     assert len(outcomes) > 200
     assert [outcome for outcome in outcomes if outcome.failure] == []
-
-
-def test_an_indexer_that_keeps_all_keys_leaves_softmax() -> None:
-    found = indexed(9)(Q, K, V, mask=CAUSAL, gates=GATES)
-    torch.testing.assert_close(found, Softmax()(Q, K, V, mask=CAUSAL))
-
-
-def test_an_indexer_with_the_scores_chooses_the_keys_of_a_head() -> None:
-    """ReLU(q·k) − ReLU(−q·k) = q·k."""
-    query, key, value = (x[:, :1] for x in (Q, K, V))
-    weight = torch.tensor([1.0, -1.0]).double()[None, :, None].expand(2, 2, 9)
-    gates = {"index_query": torch.cat([query, -query], 1), "index_key": key, "index_weight": weight}
-    found = IndexedTopK(k=3, heads=2, d=8)(query, key, value, mask=CAUSAL, gates=gates)
-    torch.testing.assert_close(found, TopK(k=3)(query, key, value, mask=CAUSAL))
-
-
-def test_all_heads_have_the_keys_that_the_indexer_chooses() -> None:
-    chosen = indexed().weights(Q, K, mask=CAUSAL, gates=GATES) > 0
-    assert bool((chosen == chosen[:, :1]).all())
-    assert bool((chosen.sum(-1) == torch.tensor([1, 2, 3, 3, 3, 3, 3, 3, 3])).all())
 
 
 @pytest.mark.parametrize(("n", "k"), [(48, 3), (49, 3), (200, 3), (325, 20)])
