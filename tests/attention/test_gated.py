@@ -104,6 +104,43 @@ def equal(first: Tensor, second: Tensor) -> None:
     torch.testing.assert_close(first, second, rtol=0, atol=1e-12)
 
 
+def test_each_reduces_to_the_simpler_one() -> None:
+    query, key, value, gates = draw(GatedDeltaNet, 70, extremes=(0.0, -30.0))
+    log_decay, beta = gates["log_decay"], gates["beta"]
+    by_channel = log_decay[..., None].expand_as(key)
+    strength = beta[..., None]
+
+    def run(attend: RecurrentAttention, written: Tensor = key, **gates: Tensor) -> Tensor:
+        out: Tensor = attend(query, written, value, mask=CAUSAL, gates=gates)
+        return out
+
+    never, none = torch.zeros_like(log_decay), torch.zeros_like(key)
+    gated_delta = run(GatedDeltaNet(), log_decay=log_decay, beta=beta)
+    delta = run(DeltaNet(), beta=beta)
+    equal(run(GatedDeltaNet(), log_decay=never, beta=beta), delta)
+    equal(run(KimiDelta(), log_decay=by_channel, beta=beta), gated_delta)
+    equal(
+        run(
+            GatedDeltaNet2(),
+            log_decay=by_channel,
+            erase=strength.expand_as(key),
+            write=strength.expand_as(value),
+        ),
+        gated_delta,
+    )
+    equal(run(GatedLinear(), log_decay=by_channel), run(Mamba2(scaled=True), log_decay=log_decay))
+    rwkv7 = RWKV7(scaled=True)
+    erase = strength.expand_as(key)
+    equal(run(rwkv7, strength * key, log_decay=none, removal_key=key, erase=erase), delta)
+    decayed = log_decay.exp()[..., None] * erase
+    equal(
+        run(rwkv7, strength * key, log_decay=by_channel, removal_key=key, erase=decayed),
+        gated_delta,
+    )
+    linear = (query @ key.mT / math.sqrt(D)).tril() @ value
+    equal(run(GatedLinear(), log_decay=none), linear)
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_segments_of_a_row_change_nothing(
     mechanism: type[RecurrentAttention], monkeypatch: pytest.MonkeyPatch
