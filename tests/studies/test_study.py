@@ -11,7 +11,7 @@ from msgspec import Meta
 from regard.errors import UserError
 from regard.studies.figure import bars, chart, figure
 from regard.studies.finding import Outside, Verdict, at_most
-from regard.studies.study import EvidenceParts, Seed, Study, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 NOTHING = figure(chart(bars([1])), drawn="nothing")
 
@@ -71,12 +71,8 @@ def test_python_and_command_line_give_the_same() -> None:
 
 @pytest.mark.parametrize("wrong", ["n=0", "n=10", "n=x", "m=1", "kind=0"])
 def test_a_parameter_out_of_range_is_refused_in_one_line(wrong: str) -> None:
-    with pytest.raises(UserError, match=rf"how-big: {wrong[: wrong.index('=')]}") as error:
+    with pytest.raises(UserError, match=rf"^how-big: {wrong[: wrong.index('=')]}.*$"):
         how_big.with_texts([wrong])
-    assert "\n" not in str(error.value)
-
-
-def test_a_parameter_out_of_range_is_refused_in_python() -> None:
     with pytest.raises(UserError, match=r"how-big: n: expected an integer <= 9"):
         how_big(n=10)
 
@@ -86,10 +82,6 @@ def test_a_finding_shows_itself_in_a_notebook() -> None:
     assert "<math" in page
     assert "The claim holds" in page
     assert "http" not in page.replace("http://www.w3.org/", "")
-
-
-def test_studies_are_typed() -> None:
-    assert isinstance(how_big, Study)
 
 
 @study()
@@ -145,18 +137,16 @@ def test_seeds_are_given_as_text() -> None:
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (["seeds=0"], "luck: seeds: expected a number from 1 to 1000, not '0'"),
-        (["seeds=x"], "luck: seeds: expected a number from 1 to 1000, not 'x'"),
-        (["seeds=1001"], "luck: seeds: expected a number from 1 to 1000, not '1001'"),
-        (["seeds=2", "seed=4294967295"], "luck: seed: expected an integer <= 4294967295"),
-        (["seeds=2", "limits=1"], "luck: limits: no such field"),
+        ("seeds=0", "luck: seeds: expected a number from 1 to 1000, not '0'"),
+        ("seeds=x", "luck: seeds: expected a number from 1 to 1000, not 'x'"),
+        ("seeds=1001", "luck: seeds: expected a number from 1 to 1000, not '1001'"),
+        ("seeds=2 seed=4294967295", "luck: seed: expected an integer <= 4294967295"),
+        ("seeds=2 limits=1", "luck: limits: no such field"),
     ],
 )
-def test_wrong_seeds_are_refused_in_one_line(assignments: list[str], message: str) -> None:
-    with pytest.raises(UserError) as error:
-        luck.with_texts(assignments)
-    assert str(error.value).startswith(message)
-    assert "\n" not in str(error.value)
+def test_wrong_seeds_are_refused_in_one_line(assignments: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^{message}.*$"):
+        luck.with_texts(assignments.split())
 
 
 def test_seeds_need_a_parameter_seed() -> None:

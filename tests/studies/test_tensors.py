@@ -1,11 +1,13 @@
-"""Random tensors, and the size of differences."""
+"""Random tensors and walks, and the size of differences."""
+
+import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.studies.tensors import largest, map_distance, normal, relative_error
+from regard.studies.tensors import largest, map_distance, normal, relative_error, slow_walks
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 5), min_size=1, max_size=3))
@@ -34,3 +36,21 @@ def test_maps_that_share_no_key_have_the_distance_one() -> None:
     half = (first + second) / 2
     found = map_distance(torch.stack([first, first, first]), torch.stack([first, half, second]))
     assert found.tolist() == pytest.approx([0, 0.5, 1])
+
+
+@settings(max_examples=10)
+@given(st.floats(0, 50), st.integers(0, 1000))
+def test_slow_walks_have_their_variance_and_correlation(reach: float, seed: int) -> None:
+    walks = slow_walks(4000, 12, 1, reach=reach, seed=seed)[:, 0, :, 0]
+    # Five standard errors of 4000 independent walks.
+    assert float(walks.var(0).max()) == pytest.approx(1, abs=5 * math.sqrt(2 / 4000) * 1.2)
+    lag = 10
+    correlation = float((walks[:, 0] * walks[:, lag]).mean())
+    expected = math.exp(-lag / reach) if reach else 0.0
+    assert correlation == pytest.approx(expected, abs=5 * math.sqrt(2 / 4000))
+
+
+def test_the_same_seed_walks_the_same() -> None:
+    first, second = (slow_walks(2, 5, 3, reach=4, seed=(1, 2)) for _ in range(2))
+    assert first.equal(second)
+    assert first.shape == (2, 1, 5, 3)

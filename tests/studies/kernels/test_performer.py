@@ -1,4 +1,4 @@
-"""The study `performer`."""
+"""The study performer."""
 
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from regard.studies.kernels.performer import (
     accuracy_with,
     evidence_from,
     measured,
-    performer,
     recipe,
 )
 from regard.studies.model_cache import trained
@@ -41,30 +40,13 @@ def test_the_judgment() -> None:
     assert evidence(softmax=0.89, trained=0.89, replaced=0.2).verdict is Verdict.FAILS
 
 
-@pytest.fixture
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_keeps_its_weights_when_its_attention_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-
-
-@pytest.mark.usefixtures("_cache")
-def test_a_model_keeps_its_weights_when_its_attention_is_replaced() -> None:
     softmax, other = (recipe(Model(2, directions), 2, 4, 2e-3, 0) for directions in (None, 4))
     run = trained(softmax)
     result = measured(run)
     assert list(result.losses) == [2]
     assert accuracy_with(run, softmax) == result.accuracy.value
     assert 0 <= accuracy_with(run, other) <= 1
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_cache")
-def test_without_training_there_is_nothing_to_compare() -> None:
-    assert performer(steps=5, length=4).verdict is Verdict.FAILS
-
-
-@pytest.mark.findings
-@pytest.mark.usefixtures("_cache")
-def test_the_verdict() -> None:
-    found = performer()
-    assert found.verdict is Verdict.CONDITIONAL
-    assert not any(number.holds for number in found.outside_condition)

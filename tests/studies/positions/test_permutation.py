@@ -1,4 +1,6 @@
-"""The study `permutation`."""
+"""Order without positions, and word order with them."""
+
+from typing import get_args
 
 import pytest
 import torch
@@ -8,23 +10,18 @@ from hypothesis import strategies as st
 from regard.attention.config import supporting
 from regard.attention.registry import Mechanism, find
 from regard.models.transformer import Encoder
-from regard.positions.config import NoPositionsConfig
-from regard.studies.finding import Verdict
+from regard.positions.config import NoPositionsConfig, PositionsConfig
 from regard.studies.positions.permutation import (
     KINDS,
     ROUNDING,
     VISIBLE,
     Kind,
     order_error,
-    permutation,
+    sentences,
     stack,
+    word_order,
 )
 from regard.studies.tensors import largest, seeded
-
-
-def test_the_verdict() -> None:
-    assert permutation().verdict is Verdict.HOLDS
-    assert permutation(positions="learned").verdict is Verdict.FAILS, "positions tell the order"
 
 
 @settings(max_examples=20)
@@ -65,3 +62,28 @@ def test_mechanisms_that_cut_or_mix_by_place_tell_the_order(name: str) -> None:
         assert error > 1000 * ROUNDING
     else:
         assert error < ROUNDING
+
+
+def test_every_encoding_is_tried() -> None:
+    kinds = {kind.__struct_config__.tag for kind in get_args(PositionsConfig)}
+    assert set(KINDS) == kinds
+
+
+def test_only_alibi_fails_with_the_stored_training() -> None:
+    stored = word_order.stored_result()
+    shares = {
+        kind: stored.row(f"accuracy with positions ({kind})").values[0]
+        for kind in KINDS
+        if kind != "none"
+    }
+    assert {kind for kind, share in shares.items() if share is None or share < 0.9} == {"alibi"}
+
+
+def test_pairs_stand_together_and_were_never_seen() -> None:
+    (known, known_subjects), (new, new_subjects) = sentences(400, seed=5)
+    turned = new[:, [0, 4, 2, 3, 1]]
+    assert turned[0::2].equal(new[1::2])
+    assert not known_subjects.equal(new_subjects[: len(known_subjects)])
+    seen = {tuple(row) for row in known.tolist()}
+    assert len(seen) == 400
+    assert not seen & {tuple(row) for row in new.tolist()}

@@ -1,4 +1,4 @@
-"""The study `concepts`."""
+"""The study concepts."""
 
 import pytest
 import torch
@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.models.head_config import EmbeddingHeadConfig
-from regard.studies.finding import Verdict
 from regard.studies.quiz.checks import (
     BOTH_WAYS,
     DECODER,
@@ -20,27 +19,24 @@ from regard.studies.quiz.checks import (
     trained,
 )
 from regard.studies.quiz.concepts import concepts
+from tiny_studies import broken, measured
 
 
 def test_the_verdict_and_the_sixteen_answers() -> None:
     finding = concepts()
-    assert finding.verdict is Verdict.HOLDS
+    assert broken(finding.numbers) == []
     assert finding.table is not None
     assert [row[0] for row in finding.table.rows] == [str(i) for i in range(1, 17)]
     assert {row[-1] for row in finding.table.rows} == {"yes"}
-    measured = {number.name: number.measured for number in finding.numbers}
-    assert measured["9: sum of the products"] == pytest.approx(1, abs=1e-12)
-    assert measured["8: dimensions"] == 3
-    assert measured["16: runs refused by the fingerprint"] == 1
-
-
-def test_models_of_zeros_can_show_nothing() -> None:
-    assert concepts(std=0).verdict is Verdict.FAILS
+    found = measured(finding)
+    assert found["9: sum of the products"] == pytest.approx(1, abs=1e-12)
+    assert found["8: dimensions"] == 3
+    assert found["16: runs refused by the fingerprint"] == 1
 
 
 def test_an_rnn_of_large_weights_does_not_forget() -> None:
     name = "13: RNN, share of the influence at a long distance"
-    assert [n.name for n in long_inputs(Draw(0, 0.5)) if not n.holds] == [name]
+    assert broken(long_inputs(Draw(0, 0.5))) == [name]
 
 
 @settings(max_examples=8)

@@ -1,30 +1,10 @@
-"""The study `wrong-options`."""
+"""The study wrong-options."""
 
-import pytest
 import torch
 
 from regard.courses import all_parts
-from regard.studies.finding import Verdict
 from regard.studies.quiz.checks import Draw
-from regard.studies.quiz.options import (
-    REFUTATIONS,
-    gradients,
-    next_probabilities,
-    wrong_options,
-)
-
-
-@pytest.mark.parametrize("seed", [0, *range(10, 20)])
-def test_every_wrong_option_is_refuted(seed: int) -> None:
-    assert wrong_options(seed=seed).verdict is Verdict.HOLDS
-
-
-def test_models_of_zeros_refute_nothing() -> None:
-    finding = wrong_options(std=0)
-    assert finding.verdict is Verdict.FAILS
-    failing = {number.name for number in finding.numbers if not number.holds}
-    assert "2: difference of outputs, same weights, other architecture" in failing
-    assert "9: smallest influence of an earlier token" in failing
+from regard.studies.quiz.options import REFUTATIONS, gradients, next_probabilities
 
 
 def test_each_question_is_one_that_a_part_shows() -> None:

@@ -1,62 +1,30 @@
-"""The bottleneck."""
+"""The bottleneck, and probes of the states."""
 
 from math import nan
-from pathlib import Path
 
 import pytest
 import torch
 
-from regard.studies.finding import Verdict
 from regard.studies.recurrent.bottleneck import (
     ATTENTION_LAST,
+    DECODER,
+    ENCODER,
     HALF,
     LAST,
+    UNTRAINED,
+    Probed,
     Rewriting,
-    bottleneck,
+    accuracy,
     error_by_hand,
+    judged_probes,
     judged_rewriting,
     near_diagonal,
     networks,
+    r_squared,
 )
 from regard.studies.recurrent.casing import ATTENTION, NONE, Setup, right_case, right_texts
 from regard.tasks.examples import Example
-
-ALL = Rewriting(steps=[1, 2], right=[[0.9, 0.9], [1.0, 1.0]], case=[1.0, 1.0], near=0.9)
-SOME = Rewriting(steps=[2, 4], right=[[0.4, 0.0], [0.9, 0.1]], case=[1.0, 1.0])
-LESS = SOME._replace(right=[[0.1, 0.0], [0.4, 0.0]])
-GATED = SOME._replace(right=[[0.5, 0.0], [1.0, 0.4]])
-WELL = {
-    ATTENTION: ALL,
-    ATTENTION_LAST: ALL,
-    NONE: SOME,
-    LAST: SOME,
-    HALF: LESS,
-    f"{NONE}, gru": GATED,
-    f"{NONE}, lstm": GATED,
-}
-
-
-def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged_rewriting(WELL, "vanilla"))
-
-
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        (ATTENTION, ALL._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
-        (ATTENTION, ALL._replace(near=0.2)),
-        (ATTENTION_LAST, ALL._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
-        (NONE, ALL._replace(near=nan)),
-        (NONE, SOME._replace(right=[[0.9, 0.1], [0.9, 0.1]])),
-        (NONE, SOME._replace(case=[1.0, 0.5])),
-        (LAST, SOME._replace(case=[1.0, 0.5])),
-        (HALF, SOME),
-        (f"{NONE}, gru", SOME),
-        (f"{NONE}, lstm", LESS),
-    ],
-)
-def test_other_measurements_would_refute_it(name: str, other: Rewriting) -> None:
-    assert not all(number.holds for number in judged_rewriting(WELL | {name: other}, "vanilla"))
+from tiny_studies import needs_every_measurement
 
 
 @pytest.mark.slow
@@ -107,25 +75,74 @@ def test_attention_by_hand_is_the_models() -> None:
     assert error_by_hand(setup.plan().run, setup.texts(8, 5)) < 1e-5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cell", "steps"), [("vanilla", 1), pytest.param("lstm", 3, marks=pytest.mark.slow)]
-)
-def test_nothing_is_written_without_training(
-    cell: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    finding = bottleneck(cell=cell, width=16, longest=8, steps=steps)  # type: ignore[arg-type]
-    assert finding.verdict is Verdict.FAILS
-    assert finding.table is not None
-    last = {row[4] for row in finding.table.rows if row[0] == NONE}
-    assert last == {str(steps)}
+def states_with(*values: torch.Tensor) -> torch.Tensor:
+    """States that hold these values along random directions, and noise."""
+    generator = torch.Generator().manual_seed(1)
+    states = 0.01 * torch.randn(*values[0].shape, 16, generator=generator)
+    for one in values:
+        direction = torch.randn(16, generator=generator)
+        states = states + one[..., None] * direction
+    return states
 
 
-@pytest.mark.findings
-def test_the_verdict(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = tmp_path_factory.getbasetemp() / "casing"  # all studies ask the same networks
-    monkeypatch.setenv("REGARD_CACHE", str(shared))
-    assert bottleneck().verdict is Verdict.HOLDS
+def test_a_probe_finds_what_is_there_and_nothing_else() -> None:
+    generator = torch.Generator().manual_seed(2)
+    place = torch.arange(10).expand(90, 10)
+    task = torch.randint(2, (90, 1), generator=generator).expand(90, 10)
+    both, none = states_with(place, task), states_with(torch.zeros(90, 10))
+    assert r_squared(both, place) > 0.99
+    assert accuracy(both, task) == 1
+    assert r_squared(none, place) < 0.1
+    # A coin told 300 times, in 30 rows of ten: four standard errors of 30 coins.
+    assert accuracy(none, task) < 0.5 + 4 * 0.5 / 30**0.5
+
+
+def test_bottleneck_needs_every_measurement() -> None:
+    every = Rewriting(steps=[1, 2], right=[[0.9, 0.9], [1.0, 1.0]], case=[1.0, 1.0], near=0.9)
+    some = Rewriting(steps=[2, 4], right=[[0.4, 0.0], [0.9, 0.1]], case=[1.0, 1.0])
+    fewer = some._replace(right=[[0.1, 0.0], [0.4, 0.0]])
+    gated = some._replace(right=[[0.5, 0.0], [1.0, 0.4]])
+    gru, lstm = f"{NONE}, gru", f"{NONE}, lstm"
+    found = {ATTENTION: every, ATTENTION_LAST: every, NONE: some, LAST: some, HALF: fewer}
+    found |= {gru: gated, lstm: gated}
+    others = (
+        (ATTENTION, every._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
+        (ATTENTION, every._replace(near=0.2)),
+        (ATTENTION_LAST, every._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
+        (NONE, every._replace(near=nan)),
+        (NONE, some._replace(right=[[0.9, 0.1], [0.9, 0.1]])),
+        (NONE, some._replace(case=[1.0, 0.5])),
+        (LAST, some._replace(case=[1.0, 0.5])),
+        (HALF, some),
+        (gru, some),
+        (lstm, fewer),
+    )
+    needs_every_measurement(
+        judged_rewriting,
+        (found, "vanilla"),
+        *((found | {name: other}, "vanilla") for name, other in others),
+    )
+
+
+def test_probing_needs_every_measurement() -> None:
+    read = {
+        (side, what): 1.0
+        for side in (ENCODER, DECODER)
+        for what in ("position", "task", "character")
+    }
+    attention = Probed(read=read | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1)
+    none = Probed(read=read, last=[0.9, 0.4], guess=0.1)
+    untrained = Probed(read=dict.fromkeys(read, 0.1), last=[0.1, 0.1], guess=0.1)
+    found = {ATTENTION: attention, NONE: none, UNTRAINED: untrained}
+
+    def without(lost: tuple[str, str]) -> dict[str, Probed]:
+        network = NONE if lost == (DECODER, "character") else ATTENTION
+        one = found[network]
+        return found | {network: one._replace(read=one.read | {lost: 0.3})}
+
+    needs_every_measurement(
+        judged_probes,
+        (found,),
+        *((without(lost),) for lost in read),
+        (found | {ATTENTION: attention._replace(last=[0.9, 0.9])},),
+    )

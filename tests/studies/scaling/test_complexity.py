@@ -1,4 +1,4 @@
-"""The study `complexity`."""
+"""The study complexity."""
 
 import torch
 from hypothesis import given, settings
@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import Fourier
 from regard.studies.costs import multiplications
-from regard.studies.finding import Verdict
 from regard.studies.scaling.complexity import (
     DOUBLED,
     Part,
@@ -17,6 +16,7 @@ from regard.studies.scaling.complexity import (
     kernels,
     layer,
 )
+from tiny_studies import broken
 
 
 @settings(max_examples=20)
@@ -54,16 +54,7 @@ def test_a_doubled_length_doubles_or_quadruples_the_count() -> None:
     assert ratios == tuple(queries * keys for queries, keys in DOUBLED.values())
 
 
-def test_the_numbers() -> None:
-    found = {number.name: number for number in complexity(h=16, start=2).numbers}
-    assert all(number.holds for name, number in found.items() if "time" not in name)
-    assert found["attention / projections at n = 24"].measured == 1
-    assert found["encoder: 2M²h"].measured == 2 * 256**2 * 16
-    assert found["cross-attention: 2MNh"].measured == 2 * 256 * 192 * 16
-
-
-def test_the_verdict_below_the_crossing() -> None:
-    found = complexity(h=16, start=0.125)
-    assert found.verdict is Verdict.FAILS
-    wrong = {number.name for number in found.numbers if not number.holds}
-    assert "exponent of the count from n = 2 to 16" in wrong
+def test_all_counts_are_those_of_the_formulas() -> None:
+    """Times depend on what else runs."""
+    wrong = broken(complexity(h=16, start=2).numbers)
+    assert all("time" in name for name in wrong), wrong

@@ -1,4 +1,6 @@
-"""What the studies of noisy keys share."""
+"""Noisy keys, with one head and with two."""
+
+import math
 
 import pytest
 import torch
@@ -8,8 +10,12 @@ from hypothesis import strategies as st
 from regard.studies.single_head.noisy_keys import (
     A,
     B,
+    chosen_share,
+    distances,
+    found_share,
     gamma_quantiles,
     noisy_keys,
+    noisy_keys_two_heads,
     outputs,
     query_along,
     share,
@@ -70,3 +76,39 @@ def test_a_share_may_differ_by_four_standard_errors() -> None:
     assert share("x", happened, 0.5).holds
     assert share("x", happened, 0.4).high == pytest.approx(0.4 + 4 * 0.02449 + 0.0025, abs=1e-4)
     assert not share("x", happened, 0.35).holds
+
+
+@settings(max_examples=30)
+@given(st.floats(0.5, 100), st.floats(0.01, 4))
+def test_how_often_one_is_chosen_follows_from_the_sigmoid(t: float, stretch: float) -> None:
+    gamma = gamma_quantiles(stretch, 2001)
+    s = torch.sigmoid(t * (gamma - 1))
+    measured = ((s < 0.1) | (s > 0.9)).double().mean()
+    assert chosen_share(t, 0, stretch) == pytest.approx(float(measured), abs=2 / len(gamma))
+
+
+@settings(max_examples=30)
+@given(st.integers(3, 40), st.floats(0.5, 100), st.floats(0.01, 4))
+def test_how_often_v_a_is_found_follows_from_the_weights(n: int, t: float, stretch: float) -> None:
+    gamma = gamma_quantiles(stretch, 2001)
+    found = (without_noise(gamma, query_along(n, t, A))[:, A] > 0.5).double().mean()
+    assert found_share(n, t, stretch) == pytest.approx(float(found), abs=2 / len(gamma))
+
+
+def test_the_numbers_of_the_specification() -> None:
+    assert found_share(10, 8, 0.5) == pytest.approx(0.848, abs=1e-3)
+    assert found_share(10, math.inf, 0.5) == pytest.approx(0.921, abs=5e-4)
+    measured = {number.name: number.measured for number in noisy_keys_two_heads().numbers}
+    assert measured["share of draws with α_a > ½"] == pytest.approx(0.848, abs=0.025)
+    assert measured["variance of c, two heads"] < measured["variance of c, one head"] / 10
+
+
+def test_the_mean_squared_distance_is_the_variance() -> None:
+    c = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    assert distances(c).mean() == pytest.approx(float(c.var(0, correction=0).sum()), rel=1e-5)
+
+
+def test_the_shares_of_the_specification() -> None:
+    assert found_share(10, 8, 0.5) == pytest.approx(0.848, abs=1e-3)
+    assert found_share(10, math.inf, 0.5) == pytest.approx(0.921, abs=5e-4)
+    assert chosen_share(8, 1e-6, 0.5) == pytest.approx(0.698, abs=1e-3)

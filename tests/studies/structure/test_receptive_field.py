@@ -1,4 +1,4 @@
-"""The study `receptive-field`."""
+"""The study receptive-field."""
 
 from itertools import product
 
@@ -6,24 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from regard.studies.finding import Verdict
 from regard.studies.structure.receptive_field import (
     field,
     paths,
     planted_pointers,
     random_sizes,
-    receptive_field,
 )
-
-
-def test_the_verdict() -> None:
-    assert receptive_field().verdict is Verdict.HOLDS
-    assert receptive_field(heads=1, layers=1, inputs=2, seed=1).verdict is Verdict.HOLDS
-
-
-def test_the_premises() -> None:
-    assert receptive_field(inputs=80).verdict is Verdict.FAILS, "fewer inputs than paths"
-    assert receptive_field(attention="softmax").verdict is Verdict.FAILS, "all inputs arrive"
 
 
 def test_paths_are_those_of_a_walk() -> None:

@@ -1,6 +1,5 @@
-"""The study `untrained`."""
+"""Heads and gradients of models that were not trained."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,16 +8,44 @@ from torch import Tensor
 
 from regard.attention import Attention
 from regard.models.builders import Model
-from regard.studies.finding import Verdict
 from regard.studies.trained_models.before_training import (
-    INITIAL,
+    PATTERNS,
     masked_loss,
     measured_gradients,
     rescale,
     row_gradients,
-    untrained,
+    score,
 )
-from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
+from regard.studies.trained_models.heads import by_layer
+from regard.studies.trained_models.reading import (
+    HEADS,
+    LAYERS,
+    WIDTH,
+    Row,
+    plan_decoder,
+    plan_reader,
+)
+from regard.studies.trained_models.sentences import labeled_texts
+
+TEXTS = [text.text for text in labeled_texts(0, "test", 4)]
+
+
+def test_untrained_heads_are_nearly_uniform_and_go_where_they_may() -> None:
+    encoder, decoder = (score(plan.run, TEXTS) for plan in (plan_reader(1, 0), plan_decoder(1, 0)))
+    assert len(encoder) == len(decoder) == LAYERS * HEADS
+    assert by_layer(encoder, "entropy").mean() > 0.95
+    assert float(by_layer(decoder, "causal").mean()) == pytest.approx(1, abs=1e-6)
+    assert 0.4 < by_layer(encoder, "causal").mean() < 0.7
+    assert by_layer(decoder, "next").mean() == 0
+
+
+def test_layers_share_the_heads() -> None:
+    scored = score(plan_reader(1, 0).run, TEXTS)
+    for pattern in PATTERNS:
+        rows = by_layer(scored, pattern)
+        assert rows.shape == (LAYERS, HEADS)
+        assert [x for row in rows.tolist() for x in row] == [one.scores[pattern] for one in scored]
+
 
 IDS, PLACE, OTHER, TARGET = ROW = Row([3, 4, 1, 5, 6, 7], 2, 4, 9)
 
@@ -74,20 +101,3 @@ def test_scores_deviate_as_predicted_and_maps_are_even(model: Model) -> None:
     assert found.error < 1e-12
     rescale(model, 20)
     assert measured_gradients(model, [Row(ids, 0, 5, 7)]).entropy.min() < 0.7
-
-
-@pytest.mark.findings
-def test_the_verdict() -> None:
-    assert untrained().verdict is Verdict.HOLDS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("std", "wrong"), [(0.3, "before"), (INITIAL, "after")])
-def test_large_weights_attend_at_once_and_hardly_trained_ones_do_not(
-    std: float, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    finding = untrained(std=std, steps=2)
-    assert finding.verdict is Verdict.FAILS
-    missed = {number.name for number in finding.numbers if not number.holds}
-    assert f"{wrong}: least entropy of a head / ln n" in missed

@@ -1,4 +1,6 @@
-"""The study `relative-bias`."""
+"""Positions that are added, as a bias, and shifted."""
+
+import math
 
 import pytest
 import torch
@@ -8,14 +10,31 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
-from regard.studies.finding import Verdict
 from regard.studies.positions.position_vectors import (
     concatenated,
+    cross_terms,
+    draw_pairs,
     pair_bias,
-    relative_bias,
+    score_errors,
+    shift_error,
     sinusoidal_bias,
+    wavelengths,
 )
 from regard.studies.tensors import normal
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 40), st.floats(0.1, 2), st.integers(1, 200), st.integers(0, 2**32 - 1))
+def test_the_terms_are_those_of_any_draw(half: int, sigma: float, steps: int, seed: int) -> None:
+    pairs = draw_pairs(5, 2 * half, sigma, steps, torch.Generator().manual_seed(seed))
+    assert max(score_errors(pairs)) < 1e-9
+
+
+def test_cross_terms_are_what_concatenation_lacks() -> None:
+    x1, p1, x2, p2 = pairs = draw_pairs(6, 8, 1.0, 2, torch.Generator().manual_seed(0))
+    whole = ((x1 + p1) * (x2 + p2)).sum(-1)
+    beside = (torch.cat([x1, p1], -1) * torch.cat([x2, p2], -1)).sum(-1)
+    torch.testing.assert_close(whole - beside, cross_terms(pairs))
 
 
 @settings(max_examples=20)
@@ -33,23 +52,10 @@ def _drawn(heads: int, length: int, d: int) -> tuple[Tensor, Tensor]:
     return drawn[:3], drawn[3:]
 
 
-def test_the_verdict() -> None:
-    assert relative_bias().verdict is Verdict.HOLDS
-    assert relative_bias(length=3, heads=1, clip=100, d=2).verdict is Verdict.HOLDS
-
-
-def test_the_numbers() -> None:
-    measured = {number.name: number.measured for number in relative_bias().numbers}
-    assert measured["parameters, (2(T − 1) + 1)m"] == 31 * 4
-    assert measured["parameters, clipped, (2k + 1)m"] == 9 * 4
-    assert measured["parameters of Shaw's vectors, 2(2k + 1)d"] == 2 * 9 * 8
-
-
 def test_no_bias_equals_concatenation_if_scores_are_divided_by_the_root_of_the_doubled_width() -> (
     None
 ):
     """Weights of two heads with the same positions: the same bias would have to serve both."""
-    assert relative_bias(scaled=True).verdict is Verdict.FAILS
     (words, positions), d = _drawn(1, 6, 8), 8
     turned = torch.cat([words[:1].flip(3), words[1:]])
 
@@ -84,3 +90,20 @@ def test_the_sum_as_printed_is_a_multiple_of_the_own_value() -> None:
     right = Softmax(scaled=False)(*words, bias=free)
     with pytest.raises(AssertionError):
         torch.testing.assert_close(as_printed, right)
+
+
+@settings(max_examples=30)
+@given(st.integers(2, 256))
+def test_the_spans_are_those_of_the_formula(half: int) -> None:
+    d = 2 * half
+    for first in (0, 1):
+        formula = [2 * math.pi * 10_000 ** (2 * (first + i) / d) for i in range(half)]
+        assert wavelengths(first, d) == pytest.approx(formula, rel=1e-9)
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 64), st.integers(1, 1000), st.integers(2, 1000))
+def test_one_matrix_moves_every_position(half: int, steps: int, length: int) -> None:
+    vectors = Sinusoidal(length=length + steps, d=2 * half).vectors
+    # What float64 rounds off an angle of up to length + steps.
+    assert shift_error(vectors, steps) <= 4 * 2**-52 * (length + steps)
