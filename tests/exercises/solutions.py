@@ -1,41 +1,53 @@
-"""A right program for every exercise, as a student would write it."""
+"""A right program for every exercise, as a student would write it, and typical mistakes in it."""
 
-# ruff: noqa: E741, PERF401, RUF005, RUF059 (a student's style)
+from typing import NamedTuple, TypeAlias
 
-import math
-
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+Mistake: TypeAlias = tuple[str, str, str]
+"""Text of the solution, what stands in its place, words of the hint that must name it."""
 
 
-def softmax_gradient(
-    o: Float[Tensor, " classes"], y: Float[Tensor, " classes"]
-) -> Float[Tensor, " classes"]:
+class Solution(NamedTuple):
+    """The body of a function, and typical mistakes."""
+
+    body: str
+    mistakes: tuple[Mistake, ...]
+
+
+def solved(body: str, *mistakes: Mistake) -> Solution:
+    """Return a solution from its lines and its mistakes."""
+    return Solution(body.strip("\n"), mistakes)
+
+
+SOLUTIONS = {
+    "softmax_gradient": solved(
+        """
     return o.softmax(0) - y
-
-
-def state_gradients(
-    w_hh: Float[Tensor, "d d"],
-    w_yh: Float[Tensor, "out d"],
-    g: Float[Tensor, " out"],
-    t: int,
-    steps: int,
-) -> Float[Tensor, "steps d"]:
+""",
+        ("o.softmax(0) - y", "y - o.softmax(0)", "sign"),
+        ("o.softmax(0) - y", "-y * (1 - torch.softmax(o, 0))", "diagonal"),
+    ),
+    "state_gradients": solved(
+        """
     out = torch.zeros(steps, len(w_hh), dtype=torch.float64)
     out[t - 1] = w_yh.T @ g
     for i in range(t - 2, -1, -1):
         out[i] = w_hh.T @ out[i + 1]
     return out
-
-
-def recurrent_weight_gradient(
-    w_hx: Float[Tensor, "d d_in"],
-    w_hh: Float[Tensor, "d d"],
-    w_yh: Float[Tensor, "out d"],
-    x: Float[Tensor, "steps d_in"],
-    y: Float[Tensor, "steps out"],
-) -> Float[Tensor, "d d"]:
+""",
+        ("w_hh.T @ out", "w_hh @ out", "by W_hh."),
+        (
+            "return out",
+            "for i in range(t, steps):\n        out[i] = out[t - 1]\n    return out",
+            "nonzero gradients for i > t",
+        ),
+        (
+            "return out",
+            "for i in range(t, steps):\n        out[i] = w_hh.T @ out[i - 1]\n    return out",
+            "nonzero gradients for i > t",
+        ),
+    ),
+    "recurrent_weight_gradient": solved(
+        """
     h = [torch.zeros(len(w_hh), dtype=torch.float64)]
     for row in x:
         h.append(w_hh @ h[-1] + w_hx @ row)
@@ -46,20 +58,13 @@ def recurrent_weight_gradient(
             total = total + torch.outer(g, h[i - 1])
             g = w_hh.T @ g
     return total
-
-
-def greedy_translation(
-    source: list[int],
-    embedding: Float[Tensor, "tokens d"],
-    u_enc: Float[Tensor, "d d"],
-    w_enc: Float[Tensor, "d d"],
-    u_dec: Float[Tensor, "d d"],
-    w_dec: Float[Tensor, "d d"],
-    w_out: Float[Tensor, "tokens d"],
-    start: int,
-    stop: int,
-    max_tokens: int,
-) -> list[int]:
+""",
+        ("h[i - 1])", "h[i])", "by h_i."),
+        ("range(t, 0, -1)", "[t]", "i = t"),
+        ("torch.outer(g, h[i - 1])", "torch.outer(h[i - 1], g)", "transpose"),
+    ),
+    "greedy_translation": solved(
+        """
     h = torch.zeros(len(u_enc), dtype=torch.float64)
     for token in source:
         h = torch.tanh(u_enc @ h + w_enc @ embedding[token])
@@ -71,48 +76,61 @@ def greedy_translation(
             break
         result.append(token)
     return result
-
-
-def attention_from_svd(
-    u: Float[Tensor, "n k"],
-    s: Float[Tensor, " k"],
-    w: Float[Tensor, "n k"],
-    v: Float[Tensor, "n h"],
-) -> Float[Tensor, "n h"]:
+""",
+        ("    token, result", "    h = 0 * h\n    token, result", "never sees the source"),
+        ("w_dec @ embedding[token]", "w_dec @ embedding[start]", "start token at every step"),
+        (
+            "        if token == stop:\n            break\n        result.append(token)",
+            "        result.append(token)\n        if token == stop:\n            break",
+            "included the stop token",
+        ),
+    ),
+    "attention_from_svd": solved(
+        """
     return u @ (s[:, None] * (w.T @ v))
-
-
-def linear_projections(
-    q: Float[Tensor, "n h"], k: Float[Tensor, "n h"], rank: int
-) -> tuple[Float[Tensor, "rank n"], Float[Tensor, "rank n"]]:
+""",
+        ("u @ (s[:, None] * (w.T @ v))", "u @ torch.diag(s) @ w.T @ v", "n × n"),
+        ("s[:, None] * ", "", "left out the singular values"),
+    ),
+    "linear_projections": solved(
+        """
     root = math.sqrt(q.shape[1])
     u, s, wt = torch.linalg.svd(q @ k.T / root)
     c = wt[:rank]
     return c, c / root
-
-
-def masked_attention(
-    q: Float[Tensor, "n h"],
-    k: Float[Tensor, "n h"],
-    v: Float[Tensor, "n h"],
-    hidden: Bool[Tensor, " n"],
-) -> Float[Tensor, "n h"]:
+""",
+        ("c = wt[:rank]", "c = u[:, :rank].T", "left singular vectors"),
+        ("return c, c / root", "return c, c", "left out √h"),
+    ),
+    "masked_attention": solved(
+        """
     scores = q @ k.T / math.sqrt(q.shape[1])
     scores[:, hidden] = -math.inf
     return scores.softmax(-1) @ v
-
-
-def product_moments(mu: Float[Tensor, " h"], sigma: float) -> tuple[float, float]:
+""",
+        (
+            "    scores[:, hidden] = -math.inf\n    return scores.softmax(-1) @ v",
+            "    weights = scores.softmax(-1)\n    weights[:, hidden] = 0\n    return weights @ v",
+            "after the softmax",
+        ),
+        ("-math.inf", "0", "score 0"),
+        (
+            "    scores[:, hidden] = -math.inf\n    return scores.softmax(-1) @ v",
+            "    out = scores.softmax(-1) @ v\n    out[hidden] = 0\n    return out",
+            "hid queries",
+        ),
+    ),
+    "product_moments": solved(
+        """
     square = float(mu @ mu)
     return square, len(mu) * sigma**4 + 2 * sigma**2 * square
-
-
-def mean_of_padded(
-    q: Float[Tensor, "batch n h"],
-    k: Float[Tensor, "batch n h"],
-    v: Float[Tensor, "batch n h"],
-    lengths: Int[Tensor, " batch"],
-) -> Float[Tensor, "batch h"]:
+""",
+        (" + 2 * sigma**2 * square", "", "term with μ"),
+        ("sigma**4", "sigma**2", "hσ² for hσ⁴"),
+        ("sigma**4 + 2 * sigma**2", "sigma**2 + 2 * sigma", "standard deviation"),
+    ),
+    "mean_of_padded": solved(
+        """
     means = []
     for b in range(len(q)):
         l = int(lengths[b])
@@ -120,18 +138,17 @@ def mean_of_padded(
         out = scores.softmax(-1) @ v[b, :l]
         means.append(out[:l].mean(0))
     return torch.stack(means)
-
-
-def transformer_block(
-    x: Float[Tensor, "n d"],
-    w_q: Float[Tensor, "d d"],
-    w_k: Float[Tensor, "d d"],
-    w_v: Float[Tensor, "d d"],
-    w_o: Float[Tensor, "d d"],
-    w_1: Float[Tensor, "d f"],
-    w_2: Float[Tensor, "f d"],
-    heads: int,
-) -> Float[Tensor, "n d"]:
+""",
+        (
+            "k[b, :l].T / math.sqrt(q.shape[2])\n        out = scores.softmax(-1) @ v[b, :l]",
+            "k[b].T / math.sqrt(q.shape[2])\n        out = scores.softmax(-1) @ v[b]",
+            "look at pads:",
+        ),
+        ("out[:l].mean(0)", "out.mean(0)", "in the mean: leave"),
+        ("l = int(lengths[b])", "l = q.shape[1]", "look at pads and"),
+    ),
+    "transformer_block": solved(
+        """
     n, d = x.shape
 
     def norm(z: Tensor) -> Tensor:
@@ -152,81 +169,125 @@ def transformer_block(
     for layer in (attention, feed_forward):
         x = x + layer(norm(x))
     return x
-
-
-def weighted_query(keys: Float[Tensor, "n d"], a: int, b: int, share: float) -> Float[Tensor, " d"]:
+""",
+        ("x = x + layer(norm(x))", "x = layer(norm(x))", "residual connections"),
+        (".triu(1)", ".triu(n)", "later ones"),
+        ("x = x + layer(norm(x))", "x = norm(x + layer(x))", "after the residual sum"),
+        ("z.view(n, heads, -1).transpose(0, 1)", "z.view(heads, n, -1)", "split the rows"),
+    ),
+    "weighted_query": solved(
+        """
     t = 40.0
     return t * (keys[a] + keys[b]) + math.log(share / (1 - share)) * keys[a]
-
-
-def found_probability(n: int, t: float, variance: float) -> float:
+""",
+        ("t = 40.0", "t = 1.0", "large t"),
+        (" + math.log(share / (1 - share)) * keys[a]", "", "equal weights"),
+    ),
+    "found_probability": solved(
+        """
     z = (1 - math.log(n - 1) / t) / math.sqrt(variance)
     return 0.5 * (1 + math.erf(z / math.sqrt(2)))
-
-
-def head_matrices(
-    u: Float[Tensor, "4 d"], beta: float
-) -> tuple[Float[Tensor, "d d"], Float[Tensor, "d d"], Float[Tensor, "d d"]]:
+""",
+        ("math.sqrt(variance)", "variance", "take its root"),
+        ("math.log(n - 1) / t", "0", "forgot the other"),
+        ("math.log(n - 1)", "math.log(n)", "counted n other"),
+    ),
+    "head_matrices": solved(
+        """
     a, b, c, d = u
     query = (torch.outer(d, a) + torch.outer(c, d)) / beta**2
     value = (torch.outer(b, b) - torch.outer(c, c)) / beta**2
     return torch.eye(len(a), dtype=torch.float64), query, value
-
-
-def span_corruption(
-    document: list[int], truncate_to: int, start: int, mask: int
-) -> tuple[list[int], list[int]]:
+""",
+        ("/ beta**2", "", "left out β²"),
+        (
+            "torch.outer(d, a) + torch.outer(c, d)",
+            "torch.outer(a, d) + torch.outer(d, c)",
+            "transposed the outer products",
+        ),
+    ),
+    "span_corruption": solved(
+        """
     text = document[:truncate_to]
     end = start + len(text) // 4
     corrupted = text[:start] + [mask] + text[end:] + [mask] + text[start:end]
     return corrupted[:-1], corrupted[1:]
-
-
-def linformer_attention(
-    q: Float[Tensor, "n d"],
-    k: Float[Tensor, "n d"],
-    v: Float[Tensor, "n d"],
-    e: Float[Tensor, "rows n"],
-    f: Float[Tensor, "rows n"],
-    length: int,
-) -> Float[Tensor, "n d"]:
+""",
+        ("len(text) // 4", "len(document) // 4", "whole document"),
+        ("corrupted[1:]", "corrupted[:-1]", "shift"),
+        ("text[end:] + [mask] +", "text[end:] +", "second mask"),
+    ),
+    "linformer_attention": solved(
+        """
     keys = e[:, :length] @ k[:length]
     values = f[:, :length] @ v[:length]
     return (q @ keys.T / math.sqrt(q.shape[1])).softmax(-1) @ values
-
-
-def big_bird_mask(
-    n: int, window: int, n_global: int, random: list[list[int]]
-) -> Bool[Tensor, "n n"]:
+""",
+        (
+            "(q @ keys.T / math.sqrt(q.shape[1])).softmax(-1) @ values",
+            "(q @ e.T @ e @ k.T / math.sqrt(q.shape[1])).softmax(-1) @ v",
+            "projected the width",
+        ),
+        (
+            "    keys = e[:, :length] @ k[:length]\n    values = f[:, :length] @ v[:length]",
+            "    keys = e @ k\n    values = f @ v",
+            "beyond `length`",
+        ),
+        ("f[:, :length]", "e[:, :length]", "by E:"),
+    ),
+    "big_bird_mask": solved(
+        """
     mask = torch.zeros(n, n, dtype=torch.bool)
     for i in range(n):
         for j in range(n):
             near = abs(i - j) <= window
             mask[i, j] = near or i < n_global or j < n_global or j in random[i]
     return mask
-
-
-def positive_features(x: Float[Tensor, "n d"], w: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+""",
+        ("i < n_global or ", "", "fill the rows"),
+        ("j < n_global or ", "", "fill the columns"),
+        ("abs(i - j) <= window", "0 <= i - j <= window", "one side"),
+    ),
+    "positive_features": solved(
+        """
     z = x / x.shape[1] ** 0.25
     exponent: Tensor = z @ w.T - (z**2).sum(-1, keepdim=True) / 2
     return exponent.exp() / math.sqrt(len(w))
-
-
-def cross_terms(x: Float[Tensor, "n d"], p: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+""",
+        (" - (z**2).sum(-1, keepdim=True) / 2", "", "−‖x‖²/2"),
+        ("** 0.25", "** 0.5", "share this root"),
+        ("x / x.shape[1] ** 0.25", "x", "didn't divide x"),
+        (" / math.sqrt(len(w))", "", "1/√m"),
+    ),
+    "cross_terms": solved(
+        """
     return x @ p.T + p @ x.T
-
-
-def relative_bias(table: Float[Tensor, "heads entries"], n: int) -> Float[Tensor, "heads n n"]:
+""",
+        (" + p @ x.T", "", "add the other one"),
+        ("x @ p.T + p @ x.T", "(x + p) @ (x + p).T - x @ x.T", "cancel"),
+        ("x @ p.T + p @ x.T", "-x @ p.T - p @ x.T", "sign"),
+    ),
+    "relative_bias": solved(
+        """
     zero = table.shape[1] // 2
     i, j = torch.arange(n)[:, None], torch.arange(n)[None]
     return table[:, i - j + zero]
-
-
-def bias_parameters(length: int, heads: int) -> int:
+""",
+        ("i - j + zero", "j - i + zero", "j − i"),
+        ("i - j + zero", "i - j + zero + 1", "off by one"),
+        ("i - j + zero", "i - j + zero - 1", "off by one"),
+    ),
+    "bias_parameters": solved(
+        """
     return (2 * (length - 1) + 1) * heads
-
-
-def receptive_fields(pointers: Int[Tensor, "layers heads n"]) -> Int[Tensor, " n"]:
+""",
+        ("(2 * (length - 1) + 1) * heads", "2 * length * heads", "2T"),
+        (" * heads", "", "left out the heads"),
+        ("(2 * (length - 1) + 1)", "length", "negative"),
+        ("(2 * (length - 1) + 1)", "length**2", "pair of positions"),
+    ),
+    "receptive_fields": solved(
+        """
     layers, heads, n = pointers.shape
     fields = [{i} for i in range(n)]
     for layer in range(layers):
@@ -237,17 +298,45 @@ def receptive_fields(pointers: Int[Tensor, "layers heads n"]) -> Int[Tensor, " n
                 field |= before[int(pointers[layer, head, i])]
             fields.append(field)
     return torch.tensor([len(field) for field in fields])
-
-
-def attention_costs(m: int, n: int, k: int) -> tuple[int, int, int]:
+""",
+        ("set(before[i])", "set()", "left out the residual connection"),
+        (
+            "return torch.tensor([len(field) for field in fields])",
+            "return torch.tensor([heads**layers] * n)",
+            "kⁿ",
+        ),
+        (
+            "return torch.tensor([len(field) for field in fields])",
+            "return torch.tensor([(heads + 1) ** layers] * n)",
+            "fewer inputs",
+        ),
+    ),
+    "attention_costs": solved(
+        """
     return 2 * m * m * k, 2 * m * n * k, 2 * n * n * k
-
-
-def attention_map(q: Float[Tensor, "n h"], k: Float[Tensor, "n h"]) -> Float[Tensor, "n n"]:
+""",
+        (
+            "2 * m * m * k, 2 * m * n * k, 2 * n * n * k",
+            "m * m * k, m * n * k, n * n * k",
+            "only QKᵀ",
+        ),
+        ("2 * m * n * k", "2 * m * m * k", "cross-attention"),
+        (
+            "2 * m * m * k, 2 * m * n * k, 2 * n * n * k",
+            "2 * n * n * k, 2 * m * n * k, 2 * m * m * k",
+            "exchanged",
+        ),
+    ),
+    "attention_map": solved(
+        """
     return torch.softmax(q @ k.T / math.sqrt(q.shape[1]), -1)
-
-
-def shift_by(d: int, s: int) -> Float[Tensor, "d d"]:
+""",
+        ("math.sqrt(q.shape[1]), -1)", "math.sqrt(q.shape[1]), 0)", "over queries"),
+        (" / math.sqrt(q.shape[1])", "", "didn't divide"),
+        ("math.sqrt(q.shape[1])", "q.shape[1]", "by h:"),
+    ),
+    "shift_by": solved(
+        """
     matrix = torch.zeros(d, d, dtype=torch.float64)
     for k in range(d // 2):
         angle = s * 10000 ** (-2 * k / d)
@@ -255,11 +344,13 @@ def shift_by(d: int, s: int) -> Float[Tensor, "d d"]:
         matrix[2 * k, 2 * k + 1] = math.sin(angle)
         matrix[2 * k + 1, 2 * k] = -math.sin(angle)
     return matrix
-
-
-def attention_masks(
-    sources: Int[Tensor, " batch"], targets: Int[Tensor, " batch"], n: int, m: int
-) -> tuple[Bool[Tensor, "batch m m"], Bool[Tensor, "batch m n"]]:
+""",
+        ("return matrix", "return matrix.T", "transpose"),
+        ("10000 ** (-2 * k / d)", "10000 ** (-2 * (k + 1) / d)", "k = 1"),
+        ("angle = s * 10000", "angle = 10000", "one position"),
+    ),
+    "attention_masks": solved(
+        """
     decoder = torch.zeros(len(targets), m, m, dtype=torch.bool)
     cross = torch.zeros(len(targets), m, n, dtype=torch.bool)
     for b in range(len(targets)):
@@ -269,16 +360,21 @@ def attention_masks(
             for j in range(n):
                 cross[b, i, j] = j < sources[b]
     return decoder, cross
-
-
-def best_continuation(
-    log_p: Float[Tensor, "steps tokens tokens"],
-    start: int,
-    stop: int,
-    beams: int,
-    max_tokens: int,
-    penalty: float,
-) -> list[int]:
+""",
+        ("j <= i and", "j < i and", "diagonal"),
+        (
+            "                decoder[b, i, j] = j <= i and j < targets[b]\n"
+            "            for j in range(n):\n"
+            "                cross[b, i, j] = j < sources[b]",
+            "                decoder[b, i, j] = j <= i and i < targets[b]\n"
+            "            for j in range(n):\n"
+            "                cross[b, i, j] = i < targets[b]",
+            "queries of padding",
+        ),
+        ("j <= i and ", "", "causal"),
+    ),
+    "best_continuation": solved(
+        """
     live, finished = [([start], 0.0)], []
     for step in range(max_tokens):
         grown = []
@@ -295,30 +391,37 @@ def best_continuation(
                 live.append((ids, score))
     best = max(finished, key=lambda beam: beam[1])[0]
     return [token for token in best if token != stop]
-
-
-def softmax_similarity(
-    gaussian: Float[Tensor, "n m"],
-    q_norms: Float[Tensor, " n"],
-    k_norms: Float[Tensor, " m"],
-    d: int,
-) -> Float[Tensor, "n m"]:
+""",
+        (
+            "            ended = ids[-1] == stop or step == max_tokens - 1",
+            "            ended = step == max_tokens - 1",
+            "extended finished beams",
+        ),
+        (" / (len(ids) - 1) ** penalty", "", "length penalty"),
+        ("    live, finished", "    beams = 1\n    live, finished", "greedy"),
+    ),
+    "softmax_similarity": solved(
+        """
     two_variances = 2 * math.sqrt(d)
     of_queries = (q_norms**2 / two_variances).exp()[:, None]
     of_keys = (k_norms**2 / two_variances).exp()[None]
     return of_queries * gaussian * of_keys
-
-
-def fourier_features(
-    x: Float[Tensor, "n d"], g: Float[Tensor, "m d"], sigma: float
-) -> Float[Tensor, "n features"]:
+""",
+        (" * of_keys", "", "factor of the keys"),
+        ("two_variances).exp()", "-two_variances).exp()", "sign"),
+        ("2 * math.sqrt(d)", "2 * d", "σ² = d"),
+    ),
+    "fourier_features": solved(
+        """
     angles = x @ (g / sigma).T
     return torch.cat([angles.sin(), angles.cos()], 1) / math.sqrt(len(g))
-
-
-def causal_kernel_attention(
-    phi_q: Float[Tensor, "n m"], phi_k: Float[Tensor, "n m"], v: Float[Tensor, "n e"]
-) -> Float[Tensor, "n e"]:
+""",
+        ("g / sigma", "g * sigma", "1/σ²"),
+        ("math.sqrt(len(g))", "math.sqrt(2 * len(g))", "1/√(2m)"),
+        (" / math.sqrt(len(g))", "", "left out the factor"),
+    ),
+    "causal_kernel_attention": solved(
+        """
     s = torch.zeros(phi_k.shape[1], v.shape[1], dtype=torch.float64)
     z = torch.zeros(phi_k.shape[1], dtype=torch.float64)
     rows = []
@@ -327,22 +430,46 @@ def causal_kernel_attention(
         z = z + phi_k[i]
         rows.append(phi_q[i] @ s / (phi_q[i] @ z))
     return torch.stack(rows)
-
-
-def attention_readout(
-    encoder: Float[Tensor, "n d"],
-    decoder: Float[Tensor, "m d"],
-    w_out: Float[Tensor, "tokens two_d"],
-) -> Float[Tensor, "m tokens"]:
+""",
+        ("phi_q[i] @ z)", "phi_q[i] @ phi_k.sum(0))", "last Z"),
+        (
+            "        s = s + torch.outer(phi_k[i], v[i])\n        z = z + phi_k[i]\n"
+            "        rows.append(phi_q[i] @ s / (phi_q[i] @ z))",
+            "        rows.append(phi_q[i] @ s / (phi_q[i] @ z))\n"
+            "        s = s + torch.outer(phi_k[i], v[i])\n        z = z + phi_k[i]",
+            "before updating them",
+        ),
+        (
+            "    rows = []",
+            "    weights = (phi_q @ phi_k.T).tril()\n"
+            "    return weights @ v / weights.sum(1, keepdim=True)\n    rows = []",
+            "n × n",
+        ),
+    ),
+    "attention_readout": solved(
+        """
     rows = []
     for state in decoder:
         weights = torch.softmax(encoder @ state, 0)
         context = weights @ encoder
         rows.append(w_out @ torch.cat([state, context]))
     return torch.stack(rows)
-
-
-def sine_positions(length: int, d: int) -> Float[Tensor, "length d"]:
+""",
+        (
+            "    rows = []",
+            "    encoder = decoder\n    rows = []",
+            "own states",
+        ),
+        (
+            "    rows = []",
+            "    weights = (decoder @ encoder.T).softmax(0)\n"
+            "    return torch.cat([decoder, weights @ encoder], 1) @ w_out.T\n    rows = []",
+            "decoder's steps",
+        ),
+        ("[state, context]", "[context, state]", "exchanged"),
+    ),
+    "sine_positions": solved(
+        """
     vectors = torch.zeros(length, d, dtype=torch.float64)
     for t in range(length):
         for k in range(d // 2):
@@ -350,37 +477,53 @@ def sine_positions(length: int, d: int) -> Float[Tensor, "length d"]:
             vectors[t, 2 * k] = math.sin(angle)
             vectors[t, 2 * k + 1] = math.cos(angle)
     return vectors
-
-
-def self_attention(
-    h: Float[Tensor, "n d"],
-    w_q: Float[Tensor, "d d"],
-    w_k: Float[Tensor, "d d"],
-    w_v: Float[Tensor, "d d"],
-) -> Float[Tensor, "n d"]:
+""",
+        (
+            "            vectors[t, 2 * k] = math.sin(angle)\n"
+            "            vectors[t, 2 * k + 1] = math.cos(angle)",
+            "            vectors[t, k] = math.sin(angle)\n"
+            "            vectors[t, d // 2 + k] = math.cos(angle)",
+            "all sines",
+        ),
+        ("-2 * k / d", "-k / d", "exponent k/d"),
+        ("angle = t *", "angle = (t + 1) *", "from 1"),
+    ),
+    "self_attention": solved(
+        """
     q = [w_q @ state for state in h]
     k = [w_k @ state for state in h]
     v = torch.stack([w_v @ state for state in h])
     scores = torch.tensor([[float(a @ b) for b in k] for a in q], dtype=torch.float64)
     return scores.softmax(1) @ v
-
-
-def argmax_attention(
-    h: Float[Tensor, "n d"],
-    w_q: Float[Tensor, "d d"],
-    w_k: Float[Tensor, "d d"],
-    w_v: Float[Tensor, "d d"],
-) -> Float[Tensor, "n d"]:
+""",
+        (
+            "    q = [w_q @ state for state in h]\n    k = [w_k @ state for state in h]\n"
+            "    v = torch.stack([w_v @ state for state in h])",
+            "    q, k, v = h @ w_q, h @ w_k, h @ w_v",
+            "transposed",
+        ),
+        ("softmax(1)", "softmax(0)", "over queries"),
+        ("scores.softmax", "(scores / math.sqrt(2)).softmax", "by √d"),
+    ),
+    "argmax_attention": solved(
+        """
     q = [w_q @ state for state in h]
     k = [w_k @ state for state in h]
     v = torch.stack([w_v @ state for state in h])
     scores = torch.tensor([[float(a @ b) for b in k] for a in q], dtype=torch.float64)
     return v[scores.argmax(1)]
-
-
-def multi_head_attention(
-    q: Float[Tensor, "n d"], k: Float[Tensor, "n d"], v: Float[Tensor, "n d"], heads: int
-) -> Float[Tensor, "n d"]:
+""",
+        ("v[scores.argmax(1)]", "scores.softmax(1) @ v", "softmax weights"),
+        ("argmax(1)", "argmax(0)", "over queries"),
+        (
+            "    q = [w_q @ state for state in h]\n    k = [w_k @ state for state in h]\n"
+            "    v = torch.stack([w_v @ state for state in h])",
+            "    q, k, v = h @ w_q, h @ w_k, h @ w_v",
+            "transposed",
+        ),
+    ),
+    "multi_head_attention": solved(
+        """
     width = q.shape[1] // heads
     outputs = []
     for start in range(0, q.shape[1], width):
@@ -388,3 +531,15 @@ def multi_head_attention(
         scores = q[:, part] @ k[:, part].T / math.sqrt(width)
         outputs.append(scores.softmax(-1) @ v[:, part])
     return torch.cat(outputs, 1)
+""",
+        ("math.sqrt(width)", "math.sqrt(q.shape[1])", "whole width"),
+        (
+            "    width =",
+            "    n = len(q)\n    q, k, v = (x.reshape(heads, n, -1) for x in (q, k, v))\n"
+            "    scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[2])\n"
+            "    return (scores.softmax(-1) @ v).reshape(n, -1)\n    width =",
+            "split the rows",
+        ),
+        ("    width =", "    heads = 1\n    width =", "one head"),
+    ),
+}

@@ -1,8 +1,10 @@
 """Programs that use what their exercise excludes get no points, and the reason names the line."""
 
+from textwrap import indent
+
 import pytest
 import torch
-from graded import ALL, graded, solution
+from graded import ALL, filled, graded, solution
 
 from regard.exercises.restrictions import ExcludedError, Restrictions, call_restricted
 
@@ -18,16 +20,10 @@ DIFFERENTIATED = {
 CONVERTED = ["np.asarray({})", "{}.numpy()", "np.exp({})", "{}.tolist()", "np.from_dlpack({})"]
 
 
-def in_body(name: str, body: str) -> str:
-    """Return a function with the parameters of an exercise and another body."""
-    head = ALL[name].stub.partition('    """')[0]
-    return head + "".join(f"    {line}\n" for line in body.splitlines())
-
-
 @pytest.mark.parametrize("way", DIFFERENTIATED)
 def test_autograd_gets_no_points_where_the_problem_excludes_it(way: str) -> None:
-    body = DIFFERENTIATED[way].format("o")
-    found = graded(ALL["softmax_gradient"], in_body("softmax_gradient", body))
+    body = indent(DIFFERENTIATED[way].format("o"), "    ")
+    found = graded(ALL["softmax_gradient"], filled("softmax_gradient", body))
     assert found.score == 0
     assert found.reason.startswith("uses autograd, which this exercise excludes")
     assert "of its cell)" in found.reason
@@ -36,8 +32,8 @@ def test_autograd_gets_no_points_where_the_problem_excludes_it(way: str) -> None
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by torch's forward_ad
 def test_forward_differentiation_is_excluded_too() -> None:
-    body = "return torch.func.jacfwd(lambda o: o)(o)"
-    found = graded(ALL["softmax_gradient"], in_body("softmax_gradient", body))
+    body = "    return torch.func.jacfwd(lambda o: o)(o)"
+    found = graded(ALL["softmax_gradient"], filled("softmax_gradient", body))
     assert found.reason.startswith("uses autograd")
 
 
@@ -79,7 +75,7 @@ def test_an_n_by_n_matrix_of_numpy_gets_no_points(conversion: str) -> None:
         f"import numpy as np\nweights = np.tril(np.array({first}) @ np.array({second}).T)\n"
         "return torch.tensor(weights / weights.sum(1, keepdims=True)) @ v"
     )
-    found = graded(ALL[name], in_body(name, body))
+    found = graded(ALL[name], filled(name, indent(body, "    ")))
     assert found.score == 0
     assert found.reason.startswith("takes numbers out of a tensor")
     assert "use torch operations (line" in found.reason
