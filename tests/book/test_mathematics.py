@@ -11,6 +11,7 @@ from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.courses import all_parts
 from regard.derivations import DERIVATIONS
+from regard.studies.quotations import QUOTATION
 from regard.studies.registry import all_studies
 
 
@@ -73,15 +74,22 @@ def formulas() -> Iterator[str]:
     """All mathematics of the book, as HTML."""
     for study in all_studies():
         yield to_mathml(study.formula)
-    for part in all_parts():
-        yield from map(with_math, (part.problem, part.question, part.answer))
-        yield from (with_math(one.text) for one in part.shown)
-        yield from (with_math(f"{one.text} {one.why}") for one in part.options)
     for derivation in DERIVATIONS.values():
-        yield from map(with_math, (derivation.title, derivation.given))
-        for step in derivation.steps:
-            yield to_mathml(step.tex)
-            yield with_math(step.reason)
+        yield from (to_mathml(step.tex) for step in derivation.steps)
+    for text in prose():
+        yield with_math(text)
+
+
+def prose() -> Iterator[str]:
+    """All texts with formulas of parts and derivations; measurements are quoted as 0."""
+    for part in all_parts():
+        options = [text for option in part.options for text in (option.text, option.why)]
+        shown = [one.text for one in part.shown]
+        for text in (part.problem, part.question, part.answer, *options, *shown):
+            yield QUOTATION.sub("0", text)
+    for derivation in DERIVATIONS.values():
+        yield from (derivation.title, derivation.given)
+        yield from (step.text for step in derivation.steps)
 
 
 def test_the_font_has_every_character() -> None:
@@ -98,6 +106,13 @@ def test_the_font_has_every_character() -> None:
     }
     assert len(used) > 100
     assert {c for c in used if ord(c) not in known and not c.isspace()} == set()
+
+
+def test_tex_stands_between_dollar_signs() -> None:
+    for text in prose():
+        outside, inside = text.split("$")[::2], text.split("$")[1::2]
+        assert not re.search(r"[\\`*{}]|\w_\w", " ".join(outside)), text
+        assert all(formula.strip() == formula != "" for formula in inside), text
 
 
 def test_nothing_is_left_of_tex_or_of_older_mathml() -> None:

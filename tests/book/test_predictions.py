@@ -154,9 +154,9 @@ RIGHT: Mapping[str, Bounds] = {
 """Measurements of stored results by which the right options are right: least and largest value."""
 
 
-def test_each_figure_without_a_slider_has_a_question_with_one_right_option() -> None:
+def test_each_slider_or_figure_has_a_question_with_one_right_option() -> None:
     assert set(FIGURE_PREDICTIONS) == {study.name for study in all_studies()} - set(PREDICTIONS)
-    for name, prediction in FIGURE_PREDICTIONS.items():
+    for name, prediction in {**FIGURE_PREDICTIONS, **PREDICTIONS}.items():
         assert prediction.question.endswith("?"), name
         assert 2 <= len(prediction.options) <= 4, name
         assert [option.right for option in prediction.options].count(True) == 1, name

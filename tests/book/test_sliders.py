@@ -282,12 +282,6 @@ def test_the_pair_at_the_mean_distance_is_near_the_median_pair() -> None:
         assert found == pytest.approx(expected, rel=0.35), d
 
 
-def test_each_slider_has_a_question_with_one_right_option() -> None:
-    for prediction in PREDICTIONS.values():
-        assert prediction.question.endswith("?")
-        assert [option.right for option in prediction.options].count(True) == 1
-
-
 def test_right_options_are_what_the_sliders_show() -> None:
     at = {name: slider.at for name, slider in SLIDERS.items()}
     assert at["copying"](n=1000, m=12.7)[0] == pytest.approx(at["copying"](n=10, m=8)[0], abs=1e-4)

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from latex2mathml.converter import convert
 
 from course_texts import answer, claim, last_chart, values
 from documented import parse
-from regard.courses import Part, all_parts, find_part
+from regard.courses import all_parts, find_part
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
 from regard.studies.figure import Chart
 from regard.studies.quiz.checks import Draw, followed, nan_after_a_step
-from regard.studies.quotations import QUOTATION
 from regard.studies.recurrent.backpropagation import INFINITE
 from regard.studies.registry import find_study
 from regard.tasks.world import WorldConfig, make_world
@@ -382,24 +380,6 @@ def test_commands_parse() -> None:
             assert {one.partition("=")[0] for one in given.get("parameters", ())} <= parameters
         if command.name == "train":
             assert given["task"] in {*TASKS, "questions", "text"}
-
-
-def test_formulas_convert() -> None:
-    for part in PARTS:
-        for text in texts(part):
-            pieces = QUOTATION.sub("0", text).split("$")
-            assert len(pieces) % 2 == 1, text
-            for i, piece in enumerate(pieces):
-                if i % 2:
-                    assert "\\" not in convert(piece), piece
-                else:
-                    assert not re.search(r"[\\`*]|\w_\w|\^\{", piece), piece
-
-
-def texts(part: Part) -> list[str]:
-    """All prose of a part."""
-    options = [text for option in part.options for text in (option.text, option.why)]
-    return [part.problem, part.answer, *options, *(shown.text for shown in part.shown)]
 
 
 def test_a_statement_is_a_sentence() -> None:

@@ -2,8 +2,15 @@
 
 import pytest
 
-from regard.courses import all_corrections, all_parts, find_part, require_course
-from regard.courses.course import read_corrections, read_parts
+from regard.courses import (
+    Correction,
+    Part,
+    all_corrections,
+    all_parts,
+    find_part,
+    require_course,
+)
+from regard.courses.course import read_course
 from regard.errors import UserError
 
 PART = """
@@ -20,10 +27,17 @@ Addition commutes: $a + b = b + a$.
 '''
 shown = [{ id = "sum", text = "Equal.", by = "study:permutation/largest change" }]
 """
+CORRECTION = """
+[[corrections]]
+part = "1.1"
+study = "adding"
+says = "It falls."
+right = "It does not."
+"""
 
 
 def test_paragraphs_are_unwrapped() -> None:
-    (part,) = read_parts(PART, "jhu-hw5", where="x.toml")
+    (part,) = read_course(Part, PART, "jhu-hw5", where="x.toml")
     assert part.place == "jhu-hw5 1.a"
     assert part.problem == "Does a sum have an order? Terms are numbers."
     assert part.question == "Does a sum have an order?"
@@ -31,39 +45,30 @@ def test_paragraphs_are_unwrapped() -> None:
     assert part.studies == ("permutation",)
 
 
+def test_errors_of_a_course_are_read() -> None:
+    (one,) = read_course(Correction, CORRECTION, "jhu-hw5", where="x.toml")
+    assert (one.course, one.part, one.study) == ("jhu-hw5", "1.1", "adding")
+    assert (one.says, one.right) == ("It falls.", "It does not.")
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("kind", "old", "new", "message"),
     [
-        ('"explain"', '"explane"', "x.toml, part 1.a: kind: .*'explane'.*; did you mean explain"),
-        ("answer =", "anwser =", "x.toml, part 1.a: .*anwser.*; did you mean answer"),
-        ('number = "1.a"', "number = 1", "x.toml, part 1: number: "),
-        ("study:perm", "lemma:perm", r"x.toml, part 1.a: shown\[0\].by: "),
-        ("[[parts]]", "[[parts]", "x.toml: isn't TOML"),
+        (Part, '"explain"', '"explane"', "part 1.a: kind: .*'explane'.*; did you mean explain"),
+        (Part, "answer =", "anwser =", "part 1.a: .*anwser.*; did you mean answer"),
+        (Part, 'number = "1.a"', "number = 1", "part 1: number: "),
+        (Part, "study:perm", "lemma:perm", r"part 1.a: shown\[0\].by: "),
+        (Part, "[[parts]]", "[[parts]", "isn't TOML"),
+        (Correction, 'right = "It does not."', "", "correction 1: .*`right`"),
+        (Correction, "It falls", "It\nfalls", "isn't TOML"),
     ],
 )
-def test_a_mistake_is_named_with_file_and_field(old: str, new: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        read_parts(PART.replace(old, new), "jhu-hw5", where="x.toml")
-    assert "\n" not in str(caught.value)
-
-
-def test_errors_of_a_course_are_read() -> None:
-    text = """
-[[corrections]]
-part = "1.1"
-study = "adding"
-says = "It falls."
-right = "It does not."
-"""
-    with pytest.raises(UserError, match=r"x\.toml: isn't TOML"):
-        read_corrections(text.replace("It falls", "It\nfalls"), "jhu-hw5", where="x.toml")
-    (one,) = read_corrections(text, "jhu-hw5", where="x.toml")
-    assert (one.course, one.part, one.study) == ("jhu-hw5", "1.1", "adding")
-    assert one.says == "It falls."
-    with pytest.raises(UserError, match=r"x\.toml, correction 1: .*`right`"):
-        read_corrections(
-            "[[corrections]]\npart = '1'\nstudy = 'a'\nsays = 'b'", "jhu-hw5", where="x.toml"
-        )
+def test_a_mistake_is_named_with_file_and_field(
+    kind: type[Part] | type[Correction], old: str, new: str, message: str
+) -> None:
+    text = (PART if kind is Part else CORRECTION).replace(old, new)
+    with pytest.raises(UserError, match=rf"^x\.toml(:|,) {message}.*$"):
+        read_course(kind, text, "jhu-hw5", where="x.toml")
 
 
 def test_every_error_stands_at_a_part_whose_study_shows_it() -> None:

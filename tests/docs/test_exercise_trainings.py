@@ -1,30 +1,23 @@
 """The spread of the exercises' numbers over trainings."""
 
 from pathlib import Path
-from typing import Any
 
 from exercise_files import trainings
 
 from regard.studies.finding import at_least, informational
 
 
-def a_training(seed: int, share: float) -> Any:
-    return trainings.training_of(seed, {"layers": [at_least("share", share, 0.5)]})
-
-
-def test_a_file_returns_the_trainings_that_were_added(tmp_path: Path) -> None:
+def test_values_over_trainings_come_back_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "trainings.jsonl"
     assert trainings.load_trainings(path) == []
-    made = [a_training(0, 0.7), a_training(1, 0.6)]
+    made = [
+        trainings.training_of(seed, {"layers": [at_least("share", share, 0.5)]})
+        for seed, share in enumerate((0.7, 0.6))
+    ]
     for one in made:
         trainings.add_training(path, one)
     assert trainings.load_trainings(path) == made
-    assert {one.seed for one in made} == {0, 1}
     assert all(one.processor and one.instructions for one in made)
-
-
-def test_values_are_of_one_number_of_one_exercise() -> None:
-    made = [a_training(0, 0.7), a_training(1, 0.6)]
     assert trainings.other_values(made, "layers", "share") == [0.7, 0.6]
     assert trainings.other_values(made, "layers", "another") == []
     assert trainings.other_values(made, "another", "share") == []

@@ -87,26 +87,17 @@ def book_html(book: Book) -> str:
     script += formula_script(book.results.findings) + _static("sliders.js")
     if book.lessons:
         script += _static("live_model.js") + _static("lessons.js")
-    page = _environment().get_template("book.html").render(
-        book=book,
-        script=script,
-        policy=_policy(script, page_script()),
-    )  # fmt: skip
+    template = _environment().get_template("book.html")
+    page = template.render(book=book, script=script, policy=_policy(script, page_script()))
     return with_clips_apart(page)
 
 
 def slides_html(book: Book) -> str:
     """Return the book as slides for a projector."""
     script = _static("formulas.js") + _static("slides.js")
-    return (
-        _environment()
-        .get_template("slides.html")
-        .render(
-            book=book,
-            slides=make_slides(book),
-            script=script,
-            policy=_policy(script),
-        )
+    template = _environment().get_template("slides.html")
+    return template.render(
+        book=book, slides=make_slides(book), script=script, policy=_policy(script)
     )
 
 

@@ -4,7 +4,6 @@ Texts are prose with TeX between `$…$`; a blank line ends a paragraph.
 """
 
 import re
-from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,7 +13,7 @@ from msgspec import Meta
 from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
 
-T = TypeVar("T")
+T = TypeVar("T", "Part", "Correction")
 COURSES = {
     "jhu-hw5": "Johns Hopkins CS 601.471/671, Self-supervised Models, Homework 5 (spring 2023)",
     "practical-4": "Deep Natural Language Processing, Practical 4 (2023), "
@@ -140,7 +139,7 @@ def all_parts() -> tuple[Part, ...]:
     >>> [part.number for part in all_parts() if part.course == "practical-4"][:5]
     ['2.a', '2.b', '2.c.1', '2.c.2', '2.d.1']
     """
-    return _of_all_courses(read_parts)
+    return _of_all_courses(Part)
 
 
 @cache
@@ -150,45 +149,31 @@ def all_corrections() -> tuple[Correction, ...]:
     >>> {one.course for one in all_corrections()} <= set(COURSES)
     True
     """
-    return _of_all_courses(read_corrections)
+    return _of_all_courses(Correction)
 
 
-def _of_all_courses(read: Callable[..., tuple[T, ...]]) -> tuple[T, ...]:
-    """Return what a function reads from the files of all courses."""
+def _of_all_courses(kind: type[T]) -> tuple[T, ...]:
+    """Return the parts or corrections of all courses."""
     return tuple(
-        one for course in COURSES for one in read(_text_of(course), course, where=f"{course}.toml")
+        one
+        for course in COURSES
+        for one in read_course(kind, _text_of(course), course, where=f"{course}.toml")
     )
 
 
-def read_parts(text: str, course: str, *, where: str) -> tuple[Part, ...]:
-    """Return the parts of a course from TOML: a `[[parts]]` table per part.
+def read_course(kind: type[T], text: str, course: str, *, where: str) -> tuple[T, ...]:
+    """Return the parts or corrections of a course from TOML: a `[[parts]]` table per part.
 
     Raises:
-        UserError: names the file, the part and the field.
+        UserError: names the file, the part or correction, and the field.
     """
-    tables = parse_toml(text, where=where).get("parts", [])
+    name = kind.__name__.lower()
+    tables = parse_toml(text, where=where).get(f"{name}s", [])
     return tuple(
         convert(
             {"course": course, **joined_lines(table)},
-            Part,
-            where=f"{where}, part {table.get('number', index)}",
-        )
-        for index, table in enumerate(tables, 1)
-    )
-
-
-def read_corrections(text: str, course: str, *, where: str) -> tuple[Correction, ...]:
-    """Return the errors of a course from TOML: a `[[corrections]]` table per error.
-
-    Raises:
-        UserError: names the file, the correction and the field.
-    """
-    tables = parse_toml(text, where=where).get("corrections", [])
-    return tuple(
-        convert(
-            {"course": course, **joined_lines(table)},
-            Correction,
-            where=f"{where}, correction {index}",
+            kind,
+            where=f"{where}, {name} {table.get('number', index)}",
         )
         for index, table in enumerate(tables, 1)
     )
