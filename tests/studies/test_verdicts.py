@@ -83,7 +83,7 @@ FAILING = {
 }
 """Runs with a broken premise, and the beginning of a measurement that shows it."""
 
-MEASURED = {
+MEASURED: dict[str, dict[str, object]] = {
     "adding d=64": {"cross terms / x₁·x₂ of two different words": pytest.approx(1, abs=0.09)},
     "block-graph n=100 side=2": {
         "longest path, window": 50,

@@ -13,7 +13,7 @@ from msgspec import Meta
 from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
 
-T = TypeVar("T", "Part", "Correction")
+T = TypeVar("T", bound="Part | Correction")
 COURSES = {
     "jhu-hw5": "Johns Hopkins CS 601.471/671, Self-supervised Models, Homework 5 (spring 2023)",
     "practical-4": "Deep Natural Language Processing, Practical 4 (2023), "
