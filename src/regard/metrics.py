@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Z95 = 1.959963984540054
 """The two-sided 95 % point of the normal distribution."""
+DRAWS = 1000
+"""Number of resamples of a bootstrap."""
 HIGHEST = dict.fromkeys(
     (
         *("accuracy", "exact match", "whole rows", "macro F1", "ROUGE-1", "ROUGE-2", "ROUGE-L"),
@@ -60,7 +62,7 @@ def bootstrap(
     statistic: Callable[[np.ndarray], float],
     *,
     seed: int = 0,
-    draws: int = 1000,
+    draws: int = DRAWS,
 ) -> Interval:
     """A statistic with its percentile interval over resampled examples (Efron, 1979).
 
@@ -76,21 +78,17 @@ def bootstrap(
     return Interval(float(statistic(values)), float(low), float(high))
 
 
-def bootstrap_means(
-    examples: Float[np.ndarray, "n columns"], *, draws: int = 1000
-) -> list[Interval]:
+def bootstrap_means(examples: Float[np.ndarray, "n columns"]) -> list[Interval]:
     """The mean of each column with the interval that `bootstrap` gives."""
-    return intervals_of(examples.mean(0), resampled_means(examples, draws=draws))
+    return intervals_of(examples.mean(0), resampled_means(examples))
 
 
-def resampled_means(
-    examples: Float[np.ndarray, "n columns"], *, draws: int = 1000
-) -> Float[np.ndarray, "draws columns"]:
+def resampled_means(examples: Float[np.ndarray, "n columns"]) -> Float[np.ndarray, "draws columns"]:
     """Means of the columns over resampled examples, those of `bootstrap`."""
     n = len(examples)
-    picks = np.random.default_rng(0).integers(0, n, (draws, n))
-    shares = np.zeros((draws, n))
-    np.add.at(shares, (np.arange(draws)[:, None], picks), 1 / n)
+    picks = np.random.default_rng(0).integers(0, n, (DRAWS, n))
+    shares = np.zeros((DRAWS, n))
+    np.add.at(shares, (np.arange(DRAWS)[:, None], picks), 1 / n)
     found: np.ndarray = shares @ examples
     return found
 

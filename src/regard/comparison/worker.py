@@ -26,9 +26,8 @@ def main() -> None:
     accept_interrupts()
     warnings.showwarning = _show_warning
 
-    from regard.training.loop import (
-        InterruptedTraining,
-    )  # takes seconds, so after the signal is set
+    # Takes seconds, so after the signal is set.
+    from regard.training.loop import InterruptedTraining
 
     try:
         for line in requests:

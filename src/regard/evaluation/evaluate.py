@@ -370,14 +370,15 @@ def save_answers(answers: Sequence[Answer], path: Path) -> None:
         }
         for one in answers
     ]
-    if path.suffix not in {".jsonl", ".csv"}:
-        save_predictions([one.answered for one in answers], path)
+    save_rows(rows, path)
+
+
+def save_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write records to .jsonl or .csv, else their predictions as `save_predictions`."""
+    if path.suffix == ".jsonl":
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_file(path, "".join(lines).encode())
+    elif path.suffix == ".csv":
+        write_file(path, to_csv(rows).encode())
     else:
-        write_file(path, rows_as_text(rows, path.suffix).encode())
-
-
-def rows_as_text(rows: Sequence[dict[str, Any]], suffix: str) -> str:
-    """Return records as the text of a .jsonl or .csv file."""
-    if suffix == ".jsonl":
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    return to_csv(rows)
+        save_predictions([row["predicted"] for row in rows], path)

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.config import to_toml
-from regard.evaluation.evaluate import rows_as_text
+from regard.evaluation.evaluate import save_rows
 from regard.evaluation.report import render_page
 from regard.evaluation.tasks import Prediction
 from regard.files import write_file
-from regard.metrics import Interval, accuracy, confusion, macro_f1, numbered, wilson
+from regard.metrics import DRAWS, Interval, accuracy, confusion, macro_f1, numbered, wilson
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.uncertainty.metrics import calibration_error
@@ -22,7 +22,6 @@ BINS = 10
 SHOWN_LABELS = 30
 """Labels in the tables of a page: the most frequent ones."""
 SHOWN_MISTAKES = 30
-DRAWS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +201,4 @@ def save_labels(examples: Sequence[Example], predictions: Sequence[Prediction], 
         | ({} if e.answer is None else {"label": e.answer})
         for e, p in zip(examples, predictions, strict=True)
     ]
-    if path.suffix in {".jsonl", ".csv"}:
-        content = rows_as_text(rows, path.suffix)
-    else:
-        content = "".join(f"{prediction.text}\n" for prediction in predictions)
-    write_file(path, content.encode())
+    save_rows(rows, path)

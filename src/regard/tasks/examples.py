@@ -91,16 +91,7 @@ def read_questions(path: Path) -> list[Example]:
     Raises:
         UserError: a line is malformed, some answers are missing, or there are no questions.
     """
-    return parse_file(path, parse_tsv, parse_json)
-
-
-def parse_file(path: Path, of_tsv: Parse, of_json: Parse) -> list[Example]:
-    """Read the questions of a TSV or JSONL file with parsers of their lines.
-
-    Raises:
-        UserError: as `read_questions`.
-    """
-    questions, bad = parse_lines(path, of_tsv, of_json)
+    questions, bad = parse_lines(path, parse_tsv, parse_json)
     if bad:
         raise UserError(bad[0])
     return questions
