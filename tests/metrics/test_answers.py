@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise, permutations
-from math import exp, inf, log
+from math import exp, inf
 
 import numpy as np
 import pytest
@@ -65,19 +65,6 @@ def test_auroc_is_the_share_of_pairs_in_order_ties_counting_half(
 
 
 @checked
-@given(positive=scores, negative=scores)
-def test_auroc_of_swapped_sides_is_the_rest(positive: list[float], negative: list[float]) -> None:
-    total = auroc(positive, negative) + auroc(negative, positive)
-    assert total == pytest.approx(1, rel=2 * EPS)
-
-
-@pytest.mark.parametrize(("positive", "negative"), [([], [1.0]), ([1.0], []), ([], [])])
-def test_auroc_without_both_sides_is_refused(positive: list[float], negative: list[float]) -> None:
-    with pytest.raises(ValueError, match="both positives and negatives"):
-        auroc(positive, negative)
-
-
-@checked
 @given(
     positive=st.lists(st.floats(-1, 1), min_size=2, max_size=8),
     negative=st.lists(st.floats(-1, 1), min_size=2, max_size=8),
@@ -97,22 +84,6 @@ def test_the_interval_of_auroc_is_delongs(positive: list[float], negative: list[
     assert (found.low, found.high) == pytest.approx(ends, rel=1e-12, abs=1e-12)
 
 
-def test_the_interval_of_auroc_covers_the_truth() -> None:
-    """Of two normal distributions a deviation apart, Φ(1/√2) = 0.760 of the pairs are in order."""
-    draw = np.random.default_rng(0)
-    intervals = [
-        auroc_interval(draw.normal(1, 1, 60).tolist(), draw.normal(0, 1, 40).tolist())
-        for _ in range(400)
-    ]
-    covered = np.mean([one.low <= 0.7602 <= one.high for one in intervals])
-    assert 0.92 <= covered <= 0.98
-
-
-def test_one_answer_of_a_kind_has_no_interval() -> None:
-    with pytest.raises(ValueError, match="two positives and two negatives"):
-        auroc_interval([1.0], [0.0, 0.5])
-
-
 # Risk and coverage
 
 
@@ -129,7 +100,7 @@ def risk_by_definition(answers: Sequence[tuple[float, bool]]) -> list[float]:
     ]
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@checked
 @given(answers=answers)
 def test_risk_is_the_mean_over_all_orders_of_falling_confidence(
     answers: list[tuple[float, bool]],
@@ -141,43 +112,7 @@ def test_risk_is_the_mean_over_all_orders_of_falling_confidence(
     assert risk.tolist() == pytest.approx(risk_by_definition(answers), rel=8 * EPS, abs=8 * EPS)
 
 
-@checked
-@given(answers=answers, data=st.data())
-def test_risk_does_not_depend_on_the_order_of_the_questions(
-    answers: list[tuple[float, bool]], data: st.DataObject
-) -> None:
-    shuffled = data.draw(st.permutations(answers))
-    risks = [
-        risk_coverage([score for score, _ in some], [right for _, right in some])[1]
-        for some in (answers, shuffled)
-    ]
-    assert risks[0].tolist() == risks[1].tolist()
-
-
-def test_confidence_that_knows_has_no_risk_until_it_must() -> None:
-    coverage, risk = risk_coverage([0.9, 0.1, 0.8, 0.2], [True, False, True, False])
-    assert coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
-    assert risk.tolist() == [0, 0, 1 / 3, 0.5]
-
-
-def test_equal_confidence_has_the_same_risk_everywhere() -> None:
-    assert risk_coverage([0.5] * 4, [False, True, True, True])[1].tolist() == [0.25] * 4
-
-
 # Perplexity
-
-
-@checked
-@given(
-    vocabulary=st.integers(1, 50_000), counts=st.lists(st.integers(1, 2000), min_size=1, max_size=5)
-)
-def test_perplexity_of_a_uniform_model_is_its_vocabulary(
-    vocabulary: int, counts: list[int]
-) -> None:
-    interval = perplexity([n * log(vocabulary) for n in counts], counts)
-    for value in (interval.value, interval.low, interval.high):
-        # Rounding of a logarithm below 11, through the exponential.
-        assert value == pytest.approx(vocabulary, rel=64 * EPS)
 
 
 @checked
@@ -190,9 +125,3 @@ def test_perplexity_is_of_tokens_not_of_documents(documents: list[tuple[float, i
     means = [exp(mean) for mean, _ in documents]
     slack = 1 + 64 * EPS
     assert min(means) / slack <= interval.low <= interval.high <= max(means) * slack
-
-
-def test_perplexity_repeats_itself_and_listens_to_its_seed() -> None:
-    losses, counts = [10.0, 35.0, 22.0, 8.0], [5, 20, 9, 6]
-    assert perplexity(losses, counts, seed=3) == perplexity(losses, counts, seed=3)
-    assert perplexity(losses, counts, seed=3) != perplexity(losses, counts, seed=4)

@@ -22,8 +22,6 @@ EPS = float(np.finfo(float).eps)
 checked = settings(deadline=None, derandomize=True, max_examples=25)
 Corpus = list[tuple[str, str]]
 CorpusMetric = Callable[..., Score]
-Metric = Callable[..., Score | dict[str, Interval]]
-each = pytest.mark.parametrize("metric", [rouge, bleu, chrf])
 
 
 def texts(least: int, most: int) -> st.SearchStrategy[str]:
@@ -253,49 +251,6 @@ def test_a_corpus_that_comes_in_words_calls_for_no_warning(
 ) -> None:
     bleu(["born in Leeds ."] * 100, ["born in Leeds ."] * 100)
     assert not caplog.records
-
-
-# Of all three
-
-
-def values(corpus: Corpus) -> list[float]:
-    predicted, references = sides(corpus)
-    return [
-        *(score.value for score in rouge(predicted, references).values()),
-        bleu(predicted, references).interval.value,
-        chrf(predicted, references).interval.value,
-    ]
-
-
-@checked
-@given(corpora(), st.data())
-def test_the_order_of_examples_does_not_matter(corpus: Corpus, data: st.DataObject) -> None:
-    shuffled = data.draw(st.permutations(corpus))
-    # Only the mean of ROUGE is rounded in another order.
-    assert values(shuffled) == pytest.approx(values(corpus), rel=8 * EPS, abs=0)
-
-
-def test_nothing_to_repeat_scores_0() -> None:
-    assert values([("", "")]) == [0.0] * 5
-
-
-@each
-def test_a_metric_repeats_itself_and_listens_to_its_seed(metric: Metric) -> None:
-    assert metric(*sides(PAIRS), seed=1) == metric(*sides(PAIRS), seed=1)
-    assert metric(*sides(PAIRS), seed=1) != metric(*sides(PAIRS), seed=2)
-
-
-@each
-@pytest.mark.parametrize("references", [[], ["a", "b"]])
-def test_each_text_needs_one_reference(metric: Metric, references: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"shorter|longer|don't match"):
-        metric(["a"], references)
-
-
-@each
-def test_a_corpus_of_nothing_is_refused(metric: Metric) -> None:
-    with pytest.raises(ValueError, match="at least one example"):
-        metric([], [])
 
 
 def test_nothing_is_fetched() -> None:
