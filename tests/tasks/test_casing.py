@@ -79,15 +79,6 @@ def test_a_users_texts_are_asked_in_both_cases_without_uneven_characters(
         assert len(pair.answer or "") == len(take_apart(pair, place)[1])
 
 
-@given(st.lists(any_text, max_size=4))
-def test_uneven_characters_are_counted(texts: list[str]) -> None:
-    counts = uneven_characters([Document(text, "") for text in texts])
-    together = "".join(texts)
-    assert counts == {
-        c: together.count(c) for c in set(together) if not len(c.upper()) == len(c.lower()) == 1
-    }
-
-
 def test_uneven_characters_by_example() -> None:
     documents = [Document("Straße und Größe", "my.txt:1"), Document("İstanbul", "my.txt:2")]
     assert uneven_characters(documents) == {"ß": 2, "İ": 1}

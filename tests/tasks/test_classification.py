@@ -5,9 +5,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from regard.tasks.bag_of_words import bag, naive_bayes
+from regard.tasks.bag_of_words import bag
 from regard.tasks.classification import ClassificationConfig
-from regard.tasks.examples import Example, majority_answer
 from regard.tasks.split import Split
 
 PRAISE = {"good", "great", "lovely", "excellent", "pleasant", "perfect", "charming"}
@@ -47,18 +46,12 @@ def test_the_label_is_that_of_the_clause_that_counts(made: Split) -> None:
 
 
 def test_each_bag_of_words_has_both_labels_equally_often(made: Split) -> None:
-    """So the best of all classifiers of bags is right on half of them."""
+    """So any classifier of bags, such as naive Bayes, is right on half of them."""
     for part in (made.training, made.test):
         labels = defaultdict[frozenset[tuple[str, int]], Counter[str]](Counter)
         for question in part:
             labels[frozenset(bag(question.text).items())][str(question.answer)] += 1
         assert all(counts["positive"] == counts["negative"] for counts in labels.values())
-
-
-def test_naive_bayes_is_right_on_exactly_half(made: Split) -> None:
-    said = naive_bayes(made.training, [question.text for question in made.test])
-    assert right(made, said) == 250
-    assert right(made, [majority_answer(made.training)] * 500) == 250
 
 
 def right(made: Split, said: list[str]) -> int:
@@ -70,20 +63,3 @@ def test_neither_the_first_clause_nor_the_last_tells(made: Split, place: int) ->
     said = [feeling(clauses(question.text)[:2][place]) for question in made.test]
     # Both sentences of a pair are right, or both wrong: 250 coins, 3.3 standard deviations.
     assert right(made, said) / 500 == pytest.approx(0.5, abs=0.105)
-
-
-def test_half_the_clauses_deny(made: Split) -> None:
-    said = [clause for q in made.training for clause in clauses(q.text)[:2]]
-    denied = sum(" not " in clause for clause in said) / len(said)
-    # Each of 2000 clauses stands in two sentences: 3.3 standard deviations.
-    assert denied == pytest.approx(0.5, abs=0.037)
-
-
-def test_pairs_do_not_stand_side_by_side(made: Split) -> None:
-    """Else a label could be told from the one before."""
-
-    def words(question: Example) -> Counter[str]:
-        return bag(question.text)
-
-    neighbors = zip(made.training, made.training[1:], strict=False)
-    assert sum(words(a) == words(b) for a, b in neighbors) < 20

@@ -62,32 +62,20 @@ def test_tsv_holds_questions_and_answers(
 
 
 @given(pairs=some_pairs, ascii_only=st.booleans())
-def test_jsonl_holds_questions_and_answers(
-    place: Path, pairs: list[tuple[str, str]], ascii_only: bool
+@pytest.mark.parametrize(
+    "fields",
+    [("question", "answer"), ("article", "summary"), ("source", "target"), ("text", "label")],
+)
+def test_jsonl_names_its_fields_after_the_task(
+    place: Path, fields: tuple[str, str], pairs: list[tuple[str, str]], ascii_only: bool
 ) -> None:
-    lines = [
-        json.dumps({"question": question, "answer": answer}, ensure_ascii=ascii_only)
-        for question, answer in pairs
-    ]
+    records = [dict(zip(fields, pair, strict=True)) for pair in pairs]
+    lines = [json.dumps(record, ensure_ascii=ascii_only) for record in records]
     path = write(place / "a.jsonl", "\n".join(lines))
     assert read_answered(path) == [
         Example(text=question, answer=answer, where=f"{path}:{i}")
         for i, (question, answer) in enumerate(pairs, start=1)
     ]
-
-
-@given(pairs=some_pairs)
-@pytest.mark.parametrize(
-    "fields",
-    [("article", "summary"), ("source", "target"), ("text", "label")],
-)
-def test_jsonl_may_name_its_fields_after_the_task(
-    place: Path, fields: tuple[str, str], pairs: list[tuple[str, str]]
-) -> None:
-    lines = [json.dumps(dict(zip(fields, pair, strict=True))) for pair in pairs]
-    path = write(place / "a.jsonl", "\n".join(lines))
-    read = read_answered(path)
-    assert [(question.text, question.answer) for question in read] == pairs
     path = write(place / "a.jsonl", "\n".join(json.dumps({fields[0]: text}) for text, _ in pairs))
     assert [(question.text, question.answer) for question in read_questions(path)] == [
         (text, None) for text, _ in pairs
@@ -114,24 +102,18 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
         ("a.tsv", "Who?\nWho?\tAda\n", 1, "has no answer"),
         ("a.tsv", "Who?\tAda\r\n\r\nWho Ada\r\n", 3, "has no answer"),
         ("a.tsv", "Who?\tAda\nWho?\tAda\tBob\n", 2, "has 2 tabs"),
-        ("a.tsv", "Who?\t\tAda\n", 1, "has 2 tabs"),
         ("a.tsv", "Who?\tAda\n\tAda\n", 2, "the question is empty"),
         ("a.tsv", "Who?\t\n", 1, "the answer is empty"),
         ("a.tsv", " \u00a0\tAda\n", 1, "the question is empty"),
         ("a.jsonl", '{"question": "Who?", "answer": "Ada"}\n{"question": "Who?"}', 2, "no answer"),
         ("a.jsonl", '\n{"question": "Who?"', 2, "expected"),
-        ("a.jsonl", "Who?\tAda", 1, "expected"),
         ("a.jsonl", '{"question": "Who?", "answers": ["Ada"]}', 1, "answers"),
         ("a.jsonl", '{"question": 3}', 1, "expected"),
-        ("a.jsonl", '{"answer": "Ada"}', 1, "question"),
         ("a.json", '[{"question": "Who?"}]', 1, "expected"),
         ("a.jsonl", '{"article": "Long.", "answer": "Short."}', 1, "answer"),
-        ("a.jsonl", '{"source": "Who?", "target": 3}', 1, "expected"),
         ("a.jsonl", '{"text": "Fine.", "label": "good", "question": "?"}', 1, "question"),
         ("a.jsonl", '{"summary": "Short."}', 1, "summary"),
-        ("a.jsonl", '{"article": "Long.", "summary": ""}', 1, "empty"),
         ("a.jsonl", '{"question": " "}', 1, "empty"),
-        ("a.jsonl", '{"question": "Who?", "answer": ""}', 1, "empty"),
         ("a.jsonl", '{"question": "Who?", "answer": " "}', 1, "empty"),
     ]:
         path = write(tmp_path / name, text)

@@ -1,6 +1,7 @@
 """Files of one text or two with a label: read in both forms, refused by line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -61,36 +62,26 @@ def test_two_columns_are_a_text_and_its_label(
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("name", "text", "says"),
     [
-        ("", "is empty"),
-        ("a\tb\tx\na\tb", ":2: has no label, but other lines have"),
-        ("a", ":1: has 0 tabs; a line holds a text, a tab, a second text"),
-        ("a\tb\tx\ty", ":1: has 3 tabs"),
-        ("\tb\tx", ":1: the text is empty"),
-        ("a\t \tx", ":1: the second text is empty"),
-        ("a\tb\t", ":1: the label is empty"),
+        ("a.tsv", "", ": is empty"),
+        ("a.tsv", "a\tb\tx\na\tb", ":2: has no label, but other lines have"),
+        ("a.tsv", "a", ":1: has 0 tabs; a line holds a text, a tab, a second text"),
+        ("a.tsv", "a\tb\tx\ty", ":1: has 3 tabs"),
+        ("a.tsv", "\tb\tx", ":1: the text is empty"),
+        ("a.tsv", "a\t \tx", ":1: the second text is empty"),
+        ("a.tsv", "a\tb\t", ":1: the label is empty"),
+        ("a.jsonl", '{"text": "a", "label": "x"}', ":1: .*second"),
+        ("a.jsonl", '{"text": "a", "second": "b", "answer": "x"}', ":1: .*answer"),
+        ("a.jsonl", '{"text": "a", "second": " ", "label": "x"}', ":1: the second text is empty"),
+        ("a.jsonl", "a\tb", ":1: .*expected"),
     ],
 )
-def test_lines_that_are_no_pairs_are_refused(folder: Path, text: str, says: str) -> None:
-    with pytest.raises(UserError, match=says) as refused:
-        good(read_text_pairs(write(folder / "bad.tsv", *text.splitlines())))
+def test_lines_that_are_no_pairs_are_refused(folder: Path, name: str, text: str, says: str) -> None:
+    path = write(folder / name, *text.splitlines())
+    with pytest.raises(UserError, match=f"^{re.escape(str(path))}{says}") as refused:
+        good(read_text_pairs(path))
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ('{"text": "a", "label": "x"}', "second"),
-        ('{"text": "a", "second": "b", "answer": "x"}', "answer"),
-        ('{"text": "a", "second": " ", "label": "x"}', "the second text is empty"),
-        ("a\tb", "expected"),
-    ],
-)
-def test_fields_that_are_no_pair_are_refused(folder: Path, line: str, says: str) -> None:
-    with pytest.raises(UserError, match=says) as refused:
-        good(read_text_pairs(write(folder / "bad.jsonl", line)))
-    assert str(refused.value).startswith(f"{folder / 'bad.jsonl'}:1: ")
 
 
 @pytest.mark.parametrize("lines", [("a\tx", "a\tb\tx"), ("a\tb\tx", "a\tx")])

@@ -1,9 +1,9 @@
 """Each probe against its definition, read off the rows one by one."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import permutations
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from regard.data import IGNORE
-from regard.tasks.circuit_probes import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
-from regard.tasks.mad import (
-    FuzzyRecallConfig,
-    InContextRecallConfig,
-    MemorizationConfig,
-    NoisyRecallConfig,
-)
+from regard.tasks.circuit_probes import IndirectObjectConfig, RepeatedConfig
+from regard.tasks.mad import CompressionConfig
 from regard.tasks.probes import (
     FIRST_TOKEN,
     NOISE,
@@ -34,7 +29,7 @@ from regard.tasks.probes import (
     draw_probe,
     draw_probe_test,
 )
-from regard.tasks.state_tracking import ParityConfig, StateTrackingConfig
+from regard.tasks.state_tracking import StateTrackingConfig
 
 UNLIKELY = 1e-3
 """A fixed seed decides each draw: a test that passes once passes always."""
@@ -109,29 +104,10 @@ def test_the_gaps_of_mqar_follow_the_power_law_without_replacement(power: float)
     assert chisquare(observed, list(expected.values())).pvalue > UNLIKELY
 
 
-def test_keys_values_and_what_is_between_are_uniform() -> None:
-    config = MqarConfig(vocabulary=12, length=10, pairs=2)
-    rows = make_probe(config, 0, 20_000)
-    keys = Counter((row.ids[0], row.ids[2]) for row in rows)
-    values = Counter((row.ids[1], row.ids[3]) for row in rows)
-    between = Counter(row.ids[5] for row in rows)
-    assert set(keys) == set(permutations(range(1, 6), 2))
-    assert set(values) == set(permutations(range(6, 12), 2))
-    assert set(between) == set(range(12))
-    for counts in (keys, values, between):
-        assert chisquare(list(counts.values())).pvalue > UNLIKELY
-
-
-def copied(tokens: list[int]) -> list[int]:
-    return tokens
-
-
-def reverse(tokens: list[int]) -> list[int]:
-    return tokens[::-1]
-
-
 @pytest.mark.parametrize(
-    ("kind", "answer"), [(CopyConfig, copied), (SortConfig, sorted), (ReverseConfig, reverse)]
+    ("kind", "answer"),
+    [(CopyConfig, list), (SortConfig, sorted), (ReverseConfig, lambda tokens: tokens[::-1])],
+    ids=["copy", "sort", "reverse"],
 )
 @given(data=st.data(), seed=seeds)
 def test_tokens_are_followed_by_a_separator_and_their_answer(
@@ -166,13 +142,6 @@ def test_selective_copy_passes_over_noise(config: SelectiveCopyConfig, seed: int
         assert_answered(row, n, tokens)
 
 
-def test_noise_is_anywhere() -> None:
-    rows = make_probe(SelectiveCopyConfig(length=2, noise=3), 0, 20_000)
-    counts = Counter(tuple(i for i in range(5) if row.ids[i] != NOISE) for row in rows)
-    assert len(counts) == 10
-    assert chisquare(list(counts.values())).pvalue > UNLIKELY
-
-
 @given(st.integers(4, 40), st.integers(3, 20), seeds)
 def test_induction_asks_for_what_followed_the_last_id_before(
     vocabulary: int, length: int, seed: int
@@ -184,13 +153,6 @@ def test_induction_asks_for_what_followed_the_last_id_before(
         (before, last) = [i for i, token in enumerate(row.ids) if token == row.ids[-1]]
         assert last == length - 1
         assert targets(row) == {last: row.ids[before + 1]}
-
-
-def test_what_induction_asks_for_is_anywhere_and_anything() -> None:
-    rows = make_probe(InductionConfig(vocabulary=6, length=6), 0, 20_000)
-    counts = Counter((row.ids.index(row.ids[-1]), row.ids[-1], row.labels[-1]) for row in rows)
-    assert len(counts) == 4 * 4 * 3
-    assert chisquare(list(counts.values())).pvalue > UNLIKELY
 
 
 @given(st.integers(4, 40), st.integers(3, 20), st.data(), seeds)
@@ -216,32 +178,52 @@ def test_a_needle_is_anywhere_in_training_and_at_a_distance_in_the_test(
             assert place in (None, marker + 1)
 
 
-def test_needles_are_anywhere_and_no_further_than_a_row() -> None:
-    rows = make_probe(NeedleConfig(length=6), 0, 20_000)
-    counts = Counter(row.ids.index(SEPARATOR) for row in rows)
-    assert len(counts) == 4
+# Of all probes
+
+
+UNIFORM: dict[str, tuple[ProbeConfig, Callable[[ProbeRow], Hashable], int]] = {
+    "mqar: keys": (MqarConfig(vocabulary=12, length=10, pairs=2), lambda row: row.ids[0:4:2], 20),
+    "mqar: values": (MqarConfig(vocabulary=12, length=10, pairs=2), lambda row: row.ids[1:4:2], 30),
+    "mqar: others": (MqarConfig(vocabulary=12, length=10, pairs=2), lambda row: row.ids[5], 12),
+    "selective copy: places of noise": (
+        SelectiveCopyConfig(length=2, noise=3),
+        lambda row: tuple(token == NOISE for token in row.ids[:5]),
+        10,
+    ),
+    "induction: place, trigger and answer": (
+        InductionConfig(vocabulary=6, length=6),
+        lambda row: (row.ids.index(row.ids[-1]), row.ids[-1], row.labels[-1]),
+        4 * 4 * 3,
+    ),
+    "needle: place": (NeedleConfig(length=6), lambda row: row.ids.index(SEPARATOR), 4),
+    "permutations": (StateTrackingConfig(items=3, length=2), lambda row: row.ids, 6 * 6),
+    "compression": (CompressionConfig(), lambda row: row.ids[0], 15),
+    "repeated: length of the segment": (
+        RepeatedConfig(length=8, shortest=2, longest=5),
+        lambda row: row.labels.count(IGNORE),
+        4,
+    ),
+    "indirect object: names and their order": (
+        IndirectObjectConfig(vocabulary=5),
+        lambda row: row.ids[1:4],
+        3 * 2 * 2,
+    ),
+}
+"""Probe, outcome of a row, and the number of outcomes, all equally likely."""
+
+
+@pytest.mark.parametrize(("config", "outcome", "n_outcomes"), UNIFORM.values(), ids=UNIFORM)
+def test_draws_are_uniform(
+    config: ProbeConfig, outcome: Callable[[ProbeRow], Hashable], n_outcomes: int
+) -> None:
+    counts = Counter(map(outcome, make_probe(config, 0, 10_000)))
+    assert len(counts) == n_outcomes
     assert chisquare(list(counts.values())).pvalue > UNLIKELY
-    with pytest.raises(ValueError, match="choose 4 or less"):
-        NeedleConfig(length=6, distance=5)
 
 
 PROBES: list[ProbeConfig] = [
-    MqarConfig(),
-    CopyConfig(),
-    SelectiveCopyConfig(),
-    InductionConfig(),
-    SortConfig(),
-    ReverseConfig(),
-    NeedleConfig(),
-    ParityConfig(),
-    StateTrackingConfig(),
-    InContextRecallConfig(),
-    NoisyRecallConfig(),
-    FuzzyRecallConfig(),
-    MemorizationConfig(),
-    RepeatedConfig(),
-    IndirectObjectConfig(vocabulary=2000),
-    BigramBackcopyConfig(),
+    kind(vocabulary=2000) if kind is IndirectObjectConfig else kind()
+    for kind in get_args(ProbeConfig)
 ]
 
 
@@ -250,9 +232,6 @@ def test_the_seed_decides_the_rows() -> None:
         assert make_probe(config, 0, 20) == make_probe(config, 0, 20)
         assert not set(make_probe(config, 0, 20)) & set(make_probe(config, 1, 20))
         assert make_probe(config, 0, 0) == []
-        assert all(
-            type(i) is int for row in make_probe(config, 0, 2) for i in (*row.ids, *row.labels)
-        )
 
 
 def test_rows_of_one_probe_are_no_rows_of_another() -> None:

@@ -53,15 +53,6 @@ def place_of(text: str) -> str:
     return place
 
 
-def test_nobody_of_the_test_is_in_training(made: Split) -> None:
-    training, test = (
-        {str(question.answer).split(".")[0] for question in part}
-        for part in (made.training, made.test)
-    )
-    assert (len(training), len(test)) == (900, 500)
-    assert not training & test
-
-
 def test_no_biography_has_the_words_that_tell_a_profession(made: Split) -> None:
     assert set(TRADES) == set(PROFESSIONS)
     assert len(set(TRADES.values())) == len(TRADES)

@@ -70,13 +70,6 @@ def test_a_row_of_another_task_is_bad(tmp_path: Path) -> None:
     assert [(one.second, one.answer) for one in read.examples] == [("b", "x")]
 
 
-def test_a_bad_record_is_left_out(tmp_path: Path) -> None:
-    lines = '{"source": "a", "target": "b"}\n{\n{"source": "c", "target": "d"}\n'
-    path = write(tmp_path / "a.jsonl", lines)
-    read = read_rows(TranslationConfig(), path, SKIPPING)
-    assert [(one.text, one.answer) for one in read.examples] == [("a", "b"), ("c", "d")]
-
-
 def test_without_a_good_row_the_first_error_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "alone\t\n")
     with pytest.raises(UserError, match=r"has no good row; .*; the first: .*a\.tsv:1: the answer"):

@@ -1,20 +1,15 @@
 """Parity and state tracking against their definitions, by plain loops."""
 
-from collections import Counter
 from itertools import permutations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from regard.data import IGNORE
 from regard.tasks.probes import draw_probe, draw_probe_test
 from regard.tasks.state_tracking import ParityConfig, StateTrackingConfig
 
-UNLIKELY = 1e-3
-"""A fixed seed decides each draw: a test that passes once passes always."""
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -44,11 +39,6 @@ def test_by_default_positions_41_to_256_are_scored() -> None:
     assert np.flatnonzero(labels[0] != IGNORE).tolist() == list(range(40, 256))
 
 
-def test_a_test_of_training_lengths_is_refused() -> None:
-    with pytest.raises(ValueError, match="test_length = 40 leaves no position"):
-        ParityConfig(length=40, test_length=40)
-
-
 def composed(numbers: list[int], items: int) -> list[int]:
     """The number of each product, by applying the permutations to each item, the last one first."""
     elements = list(permutations(range(items)))
@@ -65,12 +55,3 @@ def composed(numbers: list[int], items: int) -> list[int]:
 def test_each_label_is_the_product_so_far(items: int, length: int, seed: int) -> None:
     ids, labels = draw_probe(StateTrackingConfig(items=items, length=length), seed, 3)
     assert labels.tolist() == [composed(row, items) for row in ids.tolist()]
-
-
-def test_permutations_and_products_are_uniform() -> None:
-    config = StateTrackingConfig(items=3, length=2)
-    ids, labels = draw_probe(config, 0, 20_000)
-    for column in (ids[:, 0], ids[:, 1], labels[:, 1]):
-        counts = Counter(column.tolist())
-        assert len(counts) == config.vocabulary == 6
-        assert chisquare(list(counts.values())).pvalue > UNLIKELY

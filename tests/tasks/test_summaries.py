@@ -51,16 +51,6 @@ def test_no_sentences_of_an_article_are_its_summary(made: Split) -> None:
         assert str(question.answer) not in question.text
 
 
-def test_nobody_in_an_article_of_the_test_is_in_one_of_training(made: Split) -> None:
-    training, test = (
-        {name for question in part for name in NAME.findall(question.text)}
-        for part in (made.training, made.test)
-    )
-    assert len(training) == 150
-    assert len(test) == 100
-    assert not training & test
-
-
 def test_the_first_sentence_is_about_the_subject_as_often_as_any_other(made: Split) -> None:
     """Else a summary could be read off the beginning."""
     chances, hits = [], 0

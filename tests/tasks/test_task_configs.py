@@ -52,6 +52,16 @@ def test_every_task_has_its_kind() -> None:
         ({"kind": "mqar", "power": 0.0}, "power"),
         ({"kind": "copy", "vocabulary": 3}, "vocabulary"),
         ({"kind": "induction", "length": 2}, "length"),
+        ({"kind": "needle", "length": 6, "distance": 5}, "choose 4 or less"),
+        ({"kind": "parity", "length": 40, "test_length": 40}, "test_length = 40 leaves no"),
+        ({"kind": "in-context-recall", "length": 9}, "length = 9 is odd"),
+        ({"kind": "noisy-recall", "vocabulary": 16}, "leave fewer than 4 ids"),
+        ({"kind": "fuzzy-recall", "vocabulary": 6}, "vocabulary = 6 has 2 for keys"),
+        ({"kind": "fuzzy-recall", "length": 10}, "choose 11 or more"),
+        ({"kind": "memorization", "length": 9}, "length = 9 is odd"),
+        ({"kind": "repeated", "length": 24}, "have 1 to 23 ids"),
+        ({"kind": "repeated", "shortest": 25}, "longest isn't less than shortest"),
+        ({"kind": "bigram-backcopy", "vocabulary": 5}, "fewer than 2 of 5 ids"),
     ],
 )
 def test_a_task_that_cannot_be_made_is_refused(fields: dict[str, Any], says: str) -> None:

