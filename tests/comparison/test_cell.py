@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from msgspec import structs
@@ -21,17 +20,15 @@ from regard.comparison.folder import (
     read_outcome,
 )
 from regard.comparison.grid import CellSettings
-from regard.comparison.plan import plan_comparison
 from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
-from regard.files import write_file
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
 from regard.training.checkpoint import newest_checkpoint
 from tiny import contents
-from tiny_comparisons import TINY, tiny_grid
+from tiny_comparisons import TINY
 from tiny_tasks import CPU
 
 SETTINGS = CellSettings(device="cpu")
@@ -154,31 +151,37 @@ def test_divergence_is_an_outcome_with_its_step(tmp_path: Path) -> None:
     assert f"step {outcome.step}" in outcome.reason
 
 
-def test_divergence_without_a_named_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("place", "error", "expected"),
+    [
+        (
+            "regard.training.step.accumulate_gradients",
+            NonFiniteError("the weights add up to zero"),
+            ("diverged", 1, "the weights add up to zero"),
+        ),
+        (
+            "regard.comparison.cell._score",
+            torch.OutOfMemoryError("no\nmemory"),
+            ("failed", 4, "OutOfMemoryError: no memory"),
+        ),
+    ],
+    ids=["in training", "in scoring"],
+)
+def test_an_error_is_an_outcome(
+    place: str,
+    error: Exception,
+    expected: tuple[str, int, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
     path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
-
-    def diverge(*_: object, **__: object) -> float:
-        raise NonFiniteError("the weights add up to zero")
-
-    monkeypatch.setattr("regard.training.step.accumulate_gradients", diverge)
-    run_cell(path)
-    assert (outcome_of(path).state, outcome_of(path).step) == ("diverged", 1)
-
-
-def test_an_error_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
-
-    def fail(*_: object) -> None:
-        raise torch.OutOfMemoryError("no\nmemory")
-
-    monkeypatch.setattr(cells, "_score", fail)
+    monkeypatch.setattr(place, fail)
     run_cell(path)
     outcome = outcome_of(path)
-    assert (outcome.state, outcome.step) == ("failed", 4)
-    assert outcome.reason == "OutOfMemoryError: no memory"
-
-
-# Claims
+    assert (outcome.state, outcome.step, outcome.reason) == expected
 
 
 def test_a_stale_attempt_writes_nothing(
@@ -204,15 +207,6 @@ def test_a_stale_attempt_writes_nothing(
     assert contents(path) == seen
     assert outcome_of(path).attempt == 2
     assert (path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-
-
-def test_claims_are_numbered(tmp_path: Path) -> None:
-    first, second = Claim.take(tmp_path), Claim.take(tmp_path)
-    assert (first.number, second.number) == (1, 2)
-    with pytest.raises(StaleClaimError), first.publishing():
-        write_file(tmp_path / "written", b"")
-    with second.publishing():
-        write_file(tmp_path / "written", b"")
 
 
 # Names
@@ -258,10 +252,3 @@ def test_cells_of_texts(task: str, tmp_path: Path) -> None:
     assert outcome.state == "finished", outcome.reason
     assert outcome.validation.keys() == outcome.test.keys()
     assert read_cell(path).seed == 0
-
-
-def test_every_recipe_of_a_plan_has_its_own_folder() -> None:
-    planned = plan_comparison(tiny_grid())
-    names = {fingerprint(recipe, SETTINGS) for recipe in planned.recipes}
-    assert len(names) == len(planned.recipes)
-    assert msgspec.json.decode(msgspec.json.encode(planned.sweep)) is not None

@@ -31,13 +31,6 @@ def test_the_function_returns_what_the_folder_holds(
     assert found.table()[1]["verdict"] == "baseline"
 
 
-def test_many_cells_are_confirmed(tmp_path: Path) -> None:
-    rates = [i / 1000 for i in range(1, 202)]
-    with pytest.raises(UserError, match="1005 cells"):
-        regard.compare("mqar", over={LR: rates}, out=tmp_path / "sweep", settings=TINY)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_suite_is_a_comparison_per_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "run_locally", run_here)
     monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)

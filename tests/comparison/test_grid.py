@@ -142,10 +142,6 @@ def test_a_file_of_a_grid(tmp_path: Path) -> None:
     assert len(plan_comparison(grid).recipes) == 2 * 2 * 2 * 3
     with pytest.raises(UserError, match="is given twice"):
         change_grid(grid, "", (), {"tune": ["training.lr=1e-4"]})
-
-
-def test_a_file_with_an_unknown_field_names_it(tmp_path: Path) -> None:
-    file = tmp_path / "grid.toml"
     file.write_text('task = "mqar"\nseed = 3\n', encoding="utf-8")
     with pytest.raises(UserError, match="unknown field `seed`"):
         read_grid(file)

@@ -17,7 +17,6 @@ from regard.evaluation.evaluate import (
     Evaluation,
     choose_signal,
     evaluate_questions,
-    rows_as_text,
     save_answers,
     signal_aurocs,
 )
@@ -65,12 +64,8 @@ def test_every_signal_has_its_auroc_on_all_answers() -> None:
     assert areas == {"confidence": 0.5, "good": 1, "bad": 1 / 3}
     assert found["good"].low < 1
     assert signal_aurocs(trusted, doubted[:1]) == {}
-
-
-def test_too_few_answers_are_refused() -> None:
-    one = answers(1, good=np.ones(1))
     with pytest.raises(ValueError, match="at least two"):
-        choose_signal(one, one)
+        choose_signal(trusted, doubted[:1])
 
 
 def given_answer(*, right: bool, abstained: bool) -> Answer:
@@ -93,17 +88,6 @@ def test_risk_is_that_of_the_answers_given(kinds: list[tuple[bool, bool]]) -> No
     assert figures["answered"] == len(rights)
     assert figures["coverage"] == len(rights) / len(kinds)
     assert f"answered: {len(rights)} of {len(kinds)} questions" in found.lines()[1]
-
-
-@given(
-    st.lists(
-        st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(st.characters(codec="utf-8"))),
-        min_size=1,
-    )
-)
-def test_records_are_written_as_they_are(rows: list[dict[str, str]]) -> None:
-    lines = rows_as_text(rows, ".jsonl").split("\n")
-    assert [json.loads(line) for line in lines[:-1]] == rows
 
 
 def test_answers_are_written_by_the_name_of_the_file(tmp_path: Path) -> None:
@@ -145,10 +129,4 @@ def test_a_calibrated_run_generates_its_answers_once(
     ).answers
     assert len(generated) == len(asked) - 1, "an empty question is not read"
     assert {one.abstained for one in found} == {False, True}
-    for one, reply in zip(found, replies, strict=True):
-        assert (one.answer, one.best_guess, one.evidence) == (
-            reply.answer,
-            reply.best_guess,
-            reply.evidence,
-        )
-        assert one.confidence == pytest.approx(reply.confidence)
+    assert found == replies

@@ -198,8 +198,3 @@ def test_answers_to_open_with_come_first_and_close_the_tables() -> None:
     assert "<details open" not in page
     assert VERDICTS["misremembered"] in parsed(page).text
     assert '<details class="group" open>' in report().html()
-
-
-def test_saving_writes_the_page(tmp_path: Path) -> None:
-    report().save(tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == report().html()
