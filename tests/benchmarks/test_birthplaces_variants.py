@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmark_files import birthplaces
@@ -13,9 +12,7 @@ from regard.runs.recipes import RECIPES
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
 
-SCORE: dict[str, Any] = {
-    "seed": 0, "accuracy": 0.5, "steps": 600, "training_seconds": 90.0
-}  # fmt: skip
+SCORE = {"seed": 0, "accuracy": 0.5, "steps": 600, "training_seconds": 90.0}
 TINY = ["training.steps=2", "tokenizer.kind=words", "model.d_model=16", "model.n_layers=1"]
 
 
@@ -24,14 +21,6 @@ def test_each_variant_changes_something_else() -> None:
     made = [override(RECIPES["modern"], [steps, *v]) for v in birthplaces.VARIANTS.values()]
     assert RECIPES["modern"].training.steps == 2 * birthplaces.STEPS
     assert not [one for i, one in enumerate(made) if one in made[:i]]
-
-
-def test_a_row_tells_accuracy_steps_and_time() -> None:
-    seeds = [SCORE, SCORE | {"seed": 1, "accuracy": 0.6}]
-    assert (
-        birthplaces.row("half the steps", seeds)
-        == "| half the steps | 55.0 % | 50.0, 60.0 | 600 | 1.5 min |"
-    )
 
 
 def test_one_variant_is_added_to_what_was_found_before(

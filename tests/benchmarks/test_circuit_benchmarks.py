@@ -1,7 +1,5 @@
 """That the studies of circuits measure what they say, on numbers that are known."""
 
-import math
-
 import pytest
 import torch
 from benchmark_files import (
@@ -69,8 +67,3 @@ def test_a_random_order_has_each_unit_once_and_keeps_one_of_each_layer() -> None
         last = [unit.is_last for unit in units]
         assert any(last)
         assert last == sorted(last), "the last of each layer comes at the end"
-
-
-def test_floats_in_tables_have_two_decimals(capsys: pytest.CaptureFixture[str]) -> None:
-    probe_runs.print_table(["a", "b"], [[1, math.pi]])
-    assert capsys.readouterr().out == "| a | b |\n| --- | --- |\n| 1 | 3.14 |\n"

@@ -25,12 +25,6 @@ def test_a_claim_is_about_bytes_and_medians() -> None:
     assert look.claims(worse) == {"bytes": False, "first paint": False, "hover": False}
 
 
-def test_a_row_tells_what_was_measured() -> None:
-    told = look.row("ours", 3_700_000, measured())
-    assert told == "| ours | 3.7 MB | 1000 ms (≤ 9000) | 50 ms (≤ 50) | 10 ms (≤ 10) |"
-    assert look.row("peer", 10**8, None) == "| peer | 100.0 MB | – | – | – |"
-
-
 @pytest.mark.filterwarnings("ignore")  # what a peer warns of when imported isn't ours
 def test_both_pages_hold_the_same_weights() -> None:
     pytest.importorskip("bertviz")
