@@ -62,19 +62,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Recall:
     return small_study(tmp_path_factory.mktemp("recall") / "out")
 
 
-def test_the_figures_are_those_that_demo_promises(found: Recall) -> None:
-    assert set(found.figures()) == {
-        "held_out_accuracy",
-        "finetuned_accuracy",
-        "no_pretraining_accuracy",
-        "untrained_accuracy",
-        "majority_accuracy",
-        "auroc",
-        "seconds",
-        "peak_memory_mb",
-    }
-
-
 def test_a_peak_memory_that_is_unknown_is_no_figure(found: Recall) -> None:
     """On Windows it is NaN, for which JSON has no form."""
     assert found.peak_memory.endswith(" MB")

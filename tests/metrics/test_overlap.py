@@ -115,7 +115,6 @@ def test_rouge_is_the_mean_f_measure_of_shared_n_grams_and_subsequences(corpus: 
 @pytest.mark.parametrize(
     "text",
     [
-        "Ada Finch was born in Leeds.",
         "Ада Финч родилась в Казани.",
         "艾达·芬奇出生于利兹。",
         "एडा का जन्म लीड्स में हुआ",

@@ -86,7 +86,7 @@ def names_in(examples: Sequence[Example]) -> set[str]:
 @pytest.mark.parametrize("task", ["summaries", "retrieval", "entailment", "world"])
 def test_nobody_of_the_test_is_in_training(task: str) -> None:
     training, test = names_in(make(task).training), names_in(make(task).test)
-    assert min(len(training), len(test)) > 10
+    assert min(len(training), len(test)) >= 10
     assert not training & test
 
 

@@ -1,6 +1,5 @@
 """Signals equal their definitions, computed token by token."""
 
-from itertools import product
 from math import log
 from pathlib import Path
 from statistics import fmean
@@ -120,18 +119,6 @@ def test_signals_do_not_depend_on_the_other_questions(loaded: Run) -> None:
         (alone,) = answers(loaded, [question], CONFIG)
         assert alone.answered == one.answered
         assert alone.signals == pytest.approx(one.signals, abs=1e-4)
-
-
-def test_scores_of_a_tiny_vocabulary_add_up(loaded: Run) -> None:
-    """The probabilities of all completions of two tokens add up to 1."""
-    size = loaded.recipe.vocabulary_size(loaded.tokenizer)
-    prompt = loaded.template.open_answer(
-        loaded.template.prompt.around(loaded.tokenizer.encode(ASKED[0]))
-    )
-    pairs = list(product(range(size), range(size)))
-    found = score_tokens(loaded, [prompt] * len(pairs), pairs, loaded.environment())
-    total = torch.stack([one.log_probabilities.double().sum() for one in found]).exp().sum()
-    assert float(total) == pytest.approx(1, abs=1e-4)
 
 
 def test_the_logits_of_a_large_vocabulary_stay_within_the_budget(trained: Path) -> None:
