@@ -24,6 +24,7 @@ from regard.edits.activations import Recorder
 from regard.edits.effects import effects
 from regard.edits.found import Cell, Effects, counted
 from regard.edits.metrics import Metric
+from regard.edits.page import Measured
 from regard.edits.patching import Pair, metric_of, pairs_of, patch_each, patch_of
 from regard.edits.table import Rows, text_table
 from regard.errors import UserError
@@ -87,7 +88,7 @@ def _relative(metric: Float[np.ndarray, "*draws sizes"]) -> Float[np.ndarray, "*
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Faithfulness:
+class Faithfulness(Measured):
     """Faithfulness of circuits of a growing number of sites."""
 
     effects: Effects

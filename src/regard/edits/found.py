@@ -9,8 +9,9 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from regard.drawing import color_bar, heat_map, panels
+from regard.edits.page import Measured
 from regard.edits.sites import Site
-from regard.edits.table import Rows, text_table
+from regard.edits.table import Rows
 from regard.metrics import Interval, bootstrap_means
 
 SATURATED = 0.1
@@ -59,7 +60,7 @@ class AttributionError:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Effects:
+class Effects(Measured):
     """Effects of sites, a row per pair of texts.
 
     >>> from regard.edits import logit_difference
@@ -158,10 +159,6 @@ class Effects:
                 row["beyond_control"] = abs(one.value) > limit
             found.append(row)
         return found
-
-    def table(self) -> str:
-        """Return the sites with their effects as text, in the order of `rows`."""
-        return text_table(self.rows())
 
     def tables(self) -> dict[str, Rows]:
         """Return the table by its caption."""

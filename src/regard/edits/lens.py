@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from regard.drawing import color_bar, heat_map, panels
 from regard.edits.activations import activations, ids_read, text_inputs
 from regard.edits.metrics import LogitDifference
+from regard.edits.page import Measured
 from regard.edits.parts import Parts, parts_of, summed_stack
 from regard.edits.sites import sites
-from regard.edits.table import Rows, text_table
+from regard.edits.table import Rows
 from regard.errors import UnsupportedError, UserError
 from regard.models.builders import LanguageModel, MaskedLanguageModel, SequenceToSequence
 from regard.models.heads import ScaledHead, SoftcappedHead
@@ -68,7 +69,7 @@ class Contributions:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Lens:
+class Lens(Measured):
     """Predictions from the residual stream of a text after each layer."""
 
     run: str
@@ -102,10 +103,6 @@ class Lens:
             }
             for i, site in enumerate(self.sites)
         ]
-
-    def table(self) -> str:
-        """Return the predictions after the last token, and the contributions, as text."""
-        return "\n\n".join(text_table(rows) for rows in self.tables().values())
 
     def tables(self) -> dict[str, Rows]:
         """Return the tables by caption."""

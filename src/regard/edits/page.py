@@ -10,12 +10,12 @@ from typing import Protocol
 from matplotlib.figure import Figure
 
 from regard.drawing import to_svg
-from regard.edits.table import Rows, html_table
+from regard.edits.table import Rows, html_table, text_table
 from regard.files import content_policy, write_file
 
 
 class Measured(Protocol):
-    """A measurement that a page shows."""
+    """Base of measurements that a page shows."""
 
     @property
     def title(self) -> str:
@@ -25,7 +25,8 @@ class Measured(Protocol):
         """Return notes on the method and the data, as text."""
 
     def table(self) -> str:
-        """Return the main table as text."""
+        """Return the tables as text."""
+        return "\n\n".join(text_table(rows) for rows in self.tables().values())
 
     def tables(self) -> Mapping[str, Rows]:
         """Return the tables by caption."""

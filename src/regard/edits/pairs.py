@@ -1,7 +1,7 @@
 """Files of text pairs: clean and corrupt text, and the right and wrong next word."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from regard.edits.metrics import LogitDifference
 from regard.errors import UserError, alternatives
@@ -10,19 +10,12 @@ from regard.files import read_text
 COLUMNS = ("clean", "corrupt", "right", "wrong")
 
 
-@dataclass(frozen=True)
-class TextPairs:
-    """Pairs of texts with the words of their metric."""
+class TextPairs(NamedTuple):
+    """Pairs of texts, and their metric: logit of the right word − logit of the wrong one."""
 
     clean: tuple[str, ...]
     corrupt: tuple[str, ...]
-    right: tuple[str, ...]
-    wrong: tuple[str, ...]
-
-    @property
-    def metric(self) -> LogitDifference:
-        """The logit of the right word minus that of the wrong one."""
-        return LogitDifference(self.right, self.wrong)
+    metric: LogitDifference
 
 
 def read_pairs(path: Path) -> TextPairs:
@@ -45,5 +38,7 @@ def read_pairs(path: Path) -> TextPairs:
             raise UserError(f"{path}:{number}: has {len(row)} cells, and the header {len(header)}")
         if empty := [n for n in COLUMNS if not row[header.index(n)]]:
             raise UserError(f"{path}:{number}: {empty[0]} is empty")
-    columns = (tuple(row[header.index(name)] for _, row in rows) for name in COLUMNS)
-    return TextPairs(*columns)
+    clean, corrupt, right, wrong = (
+        tuple(row[header.index(name)] for _, row in rows) for name in COLUMNS
+    )
+    return TextPairs(clean, corrupt, LogitDifference(right, wrong))

@@ -24,6 +24,7 @@ from regard.drawing import panels
 from regard.edits.activations import Recorder
 from regard.edits.found import Cell, counted
 from regard.edits.metrics import Metric
+from regard.edits.page import Measured
 from regard.edits.parts import last_stack
 from regard.edits.patching import (
     Pair,
@@ -41,7 +42,7 @@ from regard.edits.patching import (
 )
 from regard.edits.sites import Site, find_site
 from regard.edits.sites import sites as all_sites
-from regard.edits.table import Rows, text_table
+from regard.edits.table import Rows
 from regard.edits.tokens import Hook
 from regard.errors import UserError
 from regard.metrics import Interval, bootstrap_means
@@ -51,7 +52,7 @@ BRANCHES = ("attention", "cross", "feedforward")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Paths:
+class Paths(Measured):
     """Effects of senders by their paths, a row per pair of texts."""
 
     run: str
@@ -90,10 +91,6 @@ class Paths:
                 row |= {"low": one.low, "high": one.high}
             found.append(row | {to: float(x[:, i].mean()) for to, x in self.through.items()})
         return found
-
-    def table(self) -> str:
-        """Return the senders with their effects as text."""
-        return text_table(self.rows())
 
     def tables(self) -> dict[str, Rows]:
         """Return the table by its caption."""

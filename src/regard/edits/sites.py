@@ -143,25 +143,25 @@ def _attention_sites(parts: Parts) -> Iterator[Site]:
     queries, keys, values, outputs = head_counts(module)
     width, value_width = _widths(module)
     rows, columns = _lengths(parts)
-    inputs = (("queries", queries, width), ("keys", keys, width), ("values", values, value_width))
-    for part, heads, d in inputs:
-        n = rows if part == "queries" else columns
-        for head in range(heads):
-            yield Site(f"{place}.{part}.{head}", f"{place}.{part}", head, (n, d), "none")
+    yield from _heads(f"{place}.queries", queries, (rows, width))
+    yield from _heads(f"{place}.keys", keys, (columns, width))
+    yield from _heads(f"{place}.values", values, (columns, value_width))
     scored = ("scores", "weights") if isinstance(mechanism, ScoreAttention) else ("weights",)
     for part in scored:
-        for head in range(outputs):
-            name = f"{place}.{part}.{head}"
-            yield Site(name, f"{place}.{part}", head, (rows, columns), "n × n weights")
+        yield from _heads(f"{place}.{part}", outputs, (rows, columns), "n × n weights")
     if (numbers := _state_width(parts, width, value_width)) is not None:
-        for head in range(values):
-            name = f"{place}.states.{head}"
-            yield Site(name, f"{place}.states", head, (rows, numbers), "a step per token")
+        yield from _heads(f"{place}.states", values, (rows, numbers), "a step per token")
     for head in range(outputs):
         name = f"{place}.heads.{head}"
         if module.gating is not None:
             yield Site(f"{name}.raw", f"{place}.raw", head, (rows, value_width), "none")
         yield Site(name, f"{place}.heads", head, (rows, value_width), "none")
+
+
+def _heads(place: str, heads: int, shape: Shape, cost: str = "none") -> Iterator[Site]:
+    """Yield a site for each head of a place."""
+    for head in range(heads):
+        yield Site(f"{place}.{head}", place, head, shape, cost)
 
 
 def _lengths(parts: Parts) -> tuple[str, str]:

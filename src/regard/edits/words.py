@@ -14,7 +14,7 @@ from regard.text.tokenizer import Tokenizer
 
 
 def chosen_positions(
-    at: At, prompt: Prompt, tokenizer: Tokenizer | None, site: str
+    at: At, prompt: Prompt, tokenizer: Tokenizer, site: str
 ) -> Bool[Tensor, "p n"]:
     """Return a mask of the positions of each prompt that `at` selects.
 
@@ -33,8 +33,6 @@ def chosen_positions(
                     f"{site}: latents have no word {at!r}; name a latent by its number from 0: "
                     "latent i reads the tokens up to i"
                 )
-            if tokenizer is None:
-                raise UserError(f"{site}: the word {at!r} needs a tokenizer; name positions")
             places = word_positions(tokenizer, prompt.row(row), at, site)
         else:
             places = [at] if isinstance(at, int) else list(at)
@@ -48,9 +46,7 @@ def chosen_positions(
     return chosen
 
 
-def word_positions(
-    tokenizer: Tokenizer, ids: Sequence[int], word: str, site: str = "word"
-) -> list[int]:
+def word_positions(tokenizer: Tokenizer, ids: Sequence[int], word: str, site: str) -> list[int]:
     """Return the positions of the tokens of a word, or of several words, at each occurrence.
 
     Raises:

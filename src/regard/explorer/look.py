@@ -98,10 +98,9 @@ def open_run(
     if not name.startswith(HUGGING_FACE):
         path = require_run(Path(name), or_hugging_face=True)
         return Run.load(path, device=device, trust_code=trust_code)
-    from regard.explorer.huggingface.loading import cached_folder, local_folder
+    from regard.explorer.huggingface.loading import named_folder
 
-    place = name.removeprefix(HUGGING_FACE)
-    folder = local_folder(place) or cached_folder(place, download=download)
+    _, folder = named_folder(name.removeprefix(HUGGING_FACE), download=download)
     run = read_folder(folder, Path(name))
     run.model.to(device)
     return run

@@ -239,12 +239,7 @@ def serialize(
         UserError: there are too many heads with detail, or a panel doesn't have the word.
     """
     size = sum(_bytes(one) for panel in panels for one in panel.maps)
-    if size > LARGEST:
-        raise TooLargeError(
-            f"{size / 1e6:.0f} MB of weights are more than a page can show smoothly "
-            f"({LARGEST / 1e6:.0f} MB)",
-            "choose some --layers or --heads, or a shorter text",
-        )
+    _require_size("weights", size, LARGEST, "choose some --layers or --heads, or a shorter text")
     if len(detail) > DETAILED:
         raise UserError(
             f"--detail of {len(detail)} heads is too much for a page; choose {DETAILED}"
@@ -254,13 +249,14 @@ def serialize(
             raise _missing(one)
     written = [_panel(panel, detail) for panel in panels]
     exact = sum(len(msgspec.json.encode(panel["details"])) for panel in written)
-    if exact > LARGEST_STEPS:
-        raise TooLargeError(
-            f"exact scores of {exact / 1e6:.0f} MB are more than a page can show smoothly "
-            f"({LARGEST_STEPS / 1e6:.0f} MB)",
-            "choose fewer --detail, or a shorter text",
-        )
+    _require_size("exact scores", exact, LARGEST_STEPS, "choose fewer --detail, or a shorter text")
     return {"title": title, "panels": written, "words": list(_words(panels, word))}
+
+
+def _require_size(what: str, size: int, most: int, remedy: str) -> None:
+    if size > most:
+        fact = f"{what} of {size / 1e6:.0f} MB are more than a page can show smoothly"
+        raise TooLargeError(f"{fact} ({most / 1e6:.0f} MB)", remedy)
 
 
 def _missing(chosen: HeadIndex) -> UserError:

@@ -116,23 +116,18 @@ def _resolve(given: str) -> tuple[type[AvailableModel], str, Path]:
 
 def _hugging_face(name: str) -> tuple[str, Path]:
     """Return name and path; a folder is named after itself, a cached model as in the cache."""
-    from regard.explorer.huggingface.loading import (
-        cached_folder,
-        local_folder,
-        require_transformers,
-    )
+    from regard.explorer.huggingface.loading import named_folder, require_transformers
 
     require_transformers()
-    own = local_folder(name)
     try:
-        folder = (own or cached_folder(name, download=False)).resolve()
+        shown, folder = named_folder(name, download=False)
     except UserError:
         raise UserError(
             f"hf:{name}: is no folder, and not in Hugging Face's cache; name a folder, or "
             f"fetch it first: regard look hf:{name} TEXT --download"
         ) from None
     read_config(folder)
-    return own.absolute().name if own else name, folder
+    return shown, folder.resolve()
 
 
 def _unique(name: str, taken: set[str]) -> str:

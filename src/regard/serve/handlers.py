@@ -18,11 +18,12 @@ from regard.explorer.look import adapter_of, editable, look
 from regard.explorer.page import TooLargeError, View
 from regard.runs.run import Run
 from regard.serve.schemas import (
-    AskRequest,
     DetailRequest,
     GenerateRequest,
     LookRequest,
     ModelInput,
+    ShownRequest,
+    TextRequest,
 )
 
 LAYERS, HEADS = "Only layers", "Only heads"
@@ -48,7 +49,7 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
     return View(f"{name}: {inputs.text}", (Panel(name, maps, inputs.text),))
 
 
-def edits_of(request: ModelInput | GenerateRequest | AskRequest) -> Edits:
+def edits_of(request: TextRequest) -> Edits:
     """Return the edits of a request.
 
     Raises:
@@ -63,7 +64,7 @@ def look_data(sides: Sequence[View], request: LookRequest) -> dict[str, Any]:
     Raises:
         UserError: there is too much to show, or no such layer, head or word.
     """
-    shown = _select(reduce(View.beside, sides), request.layers, request.heads)
+    shown = _select(reduce(View.beside, sides), request)
     if request.word is not None:
         shown = shown.comparing(request.word)
     with _page_advice(f"fill in “{LAYERS}” or “{HEADS}”, or choose a shorter text"):
@@ -76,18 +77,19 @@ def detail_data(model: Run | Adapter, request: DetailRequest) -> dict[str, Any]:
     Raises:
         UserError: there is no such head, or its values are too many.
     """
-    shown = _select(capture_view(model, request), request.layers, request.heads)
+    shown = _select(capture_view(model, request), request)
     with _page_advice("choose a shorter text"):
         (side,) = shown.with_detail([(request.map, request.layer, request.head)]).data["panels"]
     exact: dict[str, Any] = side["details"][0]
     return exact
 
 
-def _select(shown: View, layers: str, heads: str) -> View:
-    return shown.only(
-        parse_index_ranges(LAYERS, layers) if layers.strip() else None,
-        parse_index_ranges(HEADS, heads) if heads.strip() else None,
+def _select(shown: View, request: ShownRequest) -> View:
+    layers, heads = (
+        parse_index_ranges(field, text) if text.strip() else None
+        for field, text in ((LAYERS, request.layers), (HEADS, request.heads))
     )
+    return shown.only(layers, heads)
 
 
 @contextmanager

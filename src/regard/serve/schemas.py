@@ -23,11 +23,18 @@ IndexRanges: TypeAlias = Annotated[str, Meta(max_length=200)]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model and its input: one or two texts."""
+class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model and a text."""
 
     model: Index
     text: Text
+    edit: Text | None = None
+    """Edits of the model, as TOML."""
+
+
+class ModelInput(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model and its input: one or two texts."""
+
     second: Text | None = None
     generated: Annotated[tuple[Index, ...], Meta(max_length=MAX_NEW_TOKENS)] | None = None
     """Token ids that the model generated from the text, in place of a second text. If empty, the
@@ -36,8 +43,6 @@ class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether these tokens continue the text without the run's template."""
     untrained: bool = False
     """Use the model as it was initialized, before training."""
-    edit: Text | None = None
-    """Edits of the model, as TOML."""
     imported: bool = False
     """Whether to import a Hugging Face model as a run, as for edits, to compare both sides."""
 
@@ -48,50 +53,45 @@ class HeadsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Index
 
 
-class LookRequest(ModelInput, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ShownRequest(ModelInput, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model, its input, and the layers and heads to show."""
+
+    layers: IndexRanges = ""
+    heads: IndexRanges = ""
+
+
+class LookRequest(ShownRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Attention maps of a model, or of two side by side."""
 
     compare: ModelInput | None = None
     """The other side, if any."""
     word: Annotated[str, Meta(max_length=200)] | None = None
     """Word to compare between the sides."""
-    layers: IndexRanges = ""
-    heads: IndexRanges = ""
 
 
-class DetailRequest(ModelInput, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DetailRequest(ShownRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Exact intermediate values of one head, indexed among the heads that are shown."""
 
     map: Index
     layer: Index
     head: Index
-    layers: IndexRanges = ""
-    heads: IndexRanges = ""
 
 
-class GenerateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GenerateRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Token-by-token generation from a text."""
 
-    model: Index
-    text: Text
     max_new_tokens: Annotated[int, Meta(ge=1, le=MAX_NEW_TOKENS)] = 32
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
     seed: Index = 0
     raw: bool = False
     """Whether to continue the text without the run's template."""
-    edit: Text | None = None
-    """Edits of the model, as TOML."""
 
 
-class AskRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AskRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A question to a run that is trained on questions."""
 
-    model: Index
-    text: Text
     expected: Text | None = None
     """The expected answer, if it is known."""
-    edit: Text | None = None
-    """Edits of the model, as TOML."""
 
 
 async def parse_request(request: Request, kind: type[T]) -> T:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,13 @@ from regard.explorer.adapters import (
     require_tokens,
 )
 from regard.explorer.attention_maps import AttentionMap, Prediction, most_probable
-from regard.explorer.gradients import Gradient
+from regard.explorer.gradients import Gradient, weight_gradients
 from regard.explorer.huggingface.loading import (
-    cached_folder,
     gguf_file,
     load_gguf,
     load_model,
     load_tokenizer,
-    local_folder,
+    named_folder,
     quiet,
     require_transformers,
 )
@@ -68,12 +68,9 @@ class HuggingFaceModel:
         require_transformers()
         if file := gguf_file(name):
             return HuggingFaceModel(file.stem, *load_gguf(file, device=torch.device(device)))
-        local = local_folder(name)
-        folder = local or cached_folder(str(name), download=download)
+        name, folder = named_folder(str(name), download=download)
         model = load_model(folder, device=torch.device(device))
-        return HuggingFaceModel(
-            local.absolute().name if local else str(name), model, load_tokenizer(folder)
-        )
+        return HuggingFaceModel(name, model, load_tokenizer(folder))
 
     def untrained(self, seed: int = 0) -> "HuggingFaceModel":
         """Return the same model before its training: its configuration with random weights."""
@@ -210,14 +207,16 @@ class HuggingFaceModel:
         Raises:
             UserError: the text can't be encoded, or has no loss.
         """
-        from regard.explorer.huggingface.gradients import huggingface_gradients
+        from regard.explorer.huggingface.gradients import text_loss
+        from regard.explorer.huggingface.intercept import intercept_huggingface
         from regard.explorer.huggingface.layer_context import kind_of
 
         with quiet():
             inputs, _ = self._inputs(text)
             special = torch.tensor(self.tokenizer.all_special_ids, device=self.model.device)
             special = torch.isin(inputs["input_ids"][0], special)
-            found = huggingface_gradients(self.model, special, **inputs)
+            loss = partial(text_loss, self.model, special, **inputs)
+            found = weight_gradients(loss, partial(intercept_huggingface, self.model))
         first, *_ = (kind_of(one.layer, self._has_target) for one in found)
         return [one for one in found if kind_of(one.layer, self._has_target) == first]
 

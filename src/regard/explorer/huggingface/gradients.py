@@ -1,6 +1,4 @@
-"""∂L/∂A of Hugging Face models."""
-
-from functools import partial
+"""Loss of a text under a Hugging Face model, for gradients."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -8,27 +6,12 @@ from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from regard.errors import UserError
-from regard.explorer.gradients import Gradient, cross_entropy, weight_gradients
-from regard.explorer.huggingface.intercept import intercept_huggingface
+from regard.explorer.gradients import cross_entropy
 
 NEXT_TOKEN = frozenset(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
 """Classes that predict the next token; a few old ones are masked language models too."""
 MASKED_TOKEN = frozenset(modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values())
 """Classes that fill masks."""
-
-
-def huggingface_gradients(
-    model: PreTrainedModel, special: Bool[Tensor, " n"], **inputs: Tensor
-) -> list[Gradient]:
-    """Return ∂L/∂A of each layer, in the order of their calls, for the loss of a text.
-
-    Raises:
-        UserError: the model doesn't predict tokens, the text is too short, or the model's
-            attention can't be replaced by name.
-        MismatchError: weights · values isn't the output of the kernel.
-    """
-    loss = partial(text_loss, model, special, **inputs)
-    return weight_gradients(loss, partial(intercept_huggingface, model))
 
 
 def text_loss(

@@ -43,12 +43,23 @@ def require_transformers() -> None:
         ) from None
 
 
-def local_folder(name: str | Path) -> Path | None:
+def local_folder(name: str) -> Path | None:
     """Return the folder of that name, if there is one."""
     place = Path(name)
     with suppress(RuntimeError):  # "~nobody" has no home folder
         place = place.expanduser()
-    return place if str(name) and place.is_dir() else None
+    return place if name and place.is_dir() else None
+
+
+def named_folder(name: str, *, download: bool) -> tuple[str, Path]:
+    """Return the name of a model and its folder, a local one or one in Hugging Face's cache.
+
+    Raises:
+        UserError: there is no such folder, and the model isn't in the cache or can't be downloaded.
+    """
+    if (local := local_folder(name)) is not None:
+        return local.absolute().name, local
+    return name, cached_folder(name, download=download)
 
 
 def cached_folder(name: str, *, download: bool) -> Path:
