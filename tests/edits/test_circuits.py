@@ -69,6 +69,13 @@ def plant(layer: Layer, head: int, query: Tensor, key: Tensor, value: Tensor, ou
         attention.o_proj.weight[:, rows] = out
 
 
+def read_out(run: Run, matrix: Tensor) -> None:
+    """Set the matrix from the channels `OUT` to logits."""
+    head = run.model.head
+    assert isinstance(head, nn.Linear)
+    head.weight.data[:, OUT] = matrix
+
+
 def selecting(block: slice, *, scale: float = 1.0, shift: int = 0) -> Tensor:
     """The matrix from the stream to a head that reads a block, shifted by some places."""
     matrix = torch.zeros(WIDTH, HEADS * WIDTH, dtype=torch.float64)
@@ -93,26 +100,11 @@ def induction_run() -> Run:
     """A head for the previous token and one that matches it: A B … A → B (Elhage et al., 2021)."""
     run, body = blank_run(2)
     first, second = body._layers()
-    plant(
-        first,
-        2,
-        selecting(POSITION, scale=SHARP, shift=-1),
-        selecting(POSITION),
-        selecting(TOKEN),
-        selecting(PREVIOUS).T,
-    )
-    plant(
-        second,
-        1,
-        selecting(TOKEN, scale=SHARP),
-        selecting(PREVIOUS),
-        selecting(TOKEN),
-        selecting(OUT).T,
-    )
-    head = run.model.head
-    assert isinstance(head, nn.Linear)
-    with torch.no_grad():
-        head.weight[:, OUT] = torch.eye(TOKENS, dtype=torch.float64)
+    behind = selecting(POSITION, scale=SHARP, shift=-1), selecting(POSITION)
+    plant(first, 2, *behind, selecting(TOKEN), selecting(PREVIOUS).T)
+    match = selecting(TOKEN, scale=SHARP), selecting(PREVIOUS)
+    plant(second, 1, *match, selecting(TOKEN), selecting(OUT).T)
+    read_out(run, torch.eye(TOKENS, dtype=torch.float64))
     return run
 
 
@@ -162,10 +154,9 @@ def test_a_sum_is_two_heads_that_add_their_numbers() -> None:
         query[0, POSITION] = SHARP  # every position asks alike
         query[0, POSITION.start + place] = SHARP
         plant(layer, head, query, key, counted, selecting(slice(OUT.start, OUT.start + 1)).T)
-    head_of_model = run.model.head
-    assert isinstance(head_of_model, nn.Linear)
-    with torch.no_grad():
-        head_of_model.weight[3:, OUT.start] = torch.arange(NUMBERS).double()
+    numbers = torch.zeros(TOKENS, TOKENS, dtype=torch.float64)
+    numbers[3:, 0] = torch.arange(NUMBERS)
+    read_out(run, numbers)
     found = found_by_patching(run, "3 4 0", "1 2 0", "7", "3")
     assert large(found) == {"decoder.0.heads.0", "decoder.0.heads.3"}
     # Both numbers grow by 2, and the last norm is nearly linear for sums this small.
@@ -196,10 +187,7 @@ def test_a_later_head_that_takes_an_effect_back_is_in_the_difference() -> None:
     here = selecting(POSITION, scale=SHARP), selecting(POSITION)
     plant(first, 0, *here, selecting(TOKEN), selecting(OUT).T)
     plant(second, 3, *here, selecting(OUT), -0.5 * selecting(OUT).T)
-    head = run.model.head
-    assert isinstance(head, nn.Linear)
-    with torch.no_grad():
-        head.weight[:, OUT] = torch.eye(TOKENS, dtype=torch.float64)
+    read_out(run, torch.eye(TOKENS, dtype=torch.float64))
     metric = edits.logit_difference("5", "7")
     found = paths(run, "3 5", "3 7", metric=metric, receivers=["decoder.1.values.3"])
     row = next(row for row in found.rows() if row["site"] == "decoder.0.heads.0")

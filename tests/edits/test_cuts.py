@@ -12,7 +12,7 @@ from regard import edits
 from regard.attention import Mask
 from regard.edits.activations import activations, text_inputs
 from regard.edits.apply import edited
-from regard.edits.edit import Cut, Edit, Edits
+from regard.edits.edit import Cut, Edit, Edits, cut
 from regard.edits.sites import sites
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.intercept import AttentionRecord, capture_attention
@@ -59,19 +59,19 @@ def reference(record: AttentionRecord, mask: Mask, **gates: Tensor) -> Tensor:
 def heaviest(record: AttentionRecord) -> tuple[int, Tensor]:
     """The key that the query reads most of, and a mask of this pair."""
     key = int(record.weights[0, 1, QUERY].abs().argmax())
-    cut = torch.zeros(record.weights.shape, dtype=torch.bool)
-    cut[:, 1, QUERY, key] = True
-    return key, cut
+    pair = torch.zeros(record.weights.shape, dtype=torch.bool)
+    pair[:, 1, QUERY, key] = True
+    return key, pair
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SCORED if kind not in UNMASKED])
 def test_a_cut_before_normalization_hides_the_key(kind: str) -> None:
     run = mechanism_run(kind)
     record = record_of(run)
-    key, cut = heaviest(record)
-    expected = reference(record, Mask.causal() & Mask.dense(~cut)) @ record.value
+    key, pair = heaviest(record)
+    expected = reference(record, Mask.causal() & Mask.dense(~pair)) @ record.value
     assert off(expected, record.out) > ROUNDING
-    found = outputs(run, edits.cut("decoder.0.heads.1", query=QUERY, key=key))
+    found = outputs(run, cut("decoder.0.heads.1", query=QUERY, key=key))
     assert off(found, expected) <= ROUNDING
 
 
@@ -82,8 +82,8 @@ def test_a_cut_before_normalization_divides_by_the_other_weights(kind: str) -> N
     key, pair = heaviest(record)
     weights = reference(record, Mask.causal()).masked_fill(pair, 0)
     expected = weights / weights.sum(-1, keepdim=True) @ record.value
-    cut = edits.cut("decoder.0.heads.1", query=QUERY, key=key, how="before-normalization")
-    assert off(outputs(run, cut), expected) <= ROUNDING
+    edit = cut("decoder.0.heads.1", query=QUERY, key=key, how="before-normalization")
+    assert off(outputs(run, edit), expected) <= ROUNDING
 
 
 @pytest.mark.parametrize("kind", MECHANISMS)
@@ -95,8 +95,8 @@ def test_an_edge_cut_subtracts_one_term(kind: str) -> None:
     expected = reference(record, Mask.causal()).masked_fill(pair, 0) @ record.value
     assert off(expected, record.out) > ROUNDING
     how: Any = "edge" if kind in RECURRENT else "after-normalization"
-    cut = edits.cut("decoder.0.heads.1", query=QUERY, key=key, how=how)
-    assert off(outputs(run, cut), expected) <= ROUNDING
+    edit = cut("decoder.0.heads.1", query=QUERY, key=key, how=how)
+    assert off(outputs(run, edit), expected) <= ROUNDING
 
 
 @pytest.mark.parametrize("kind", RECURRENT)
@@ -104,16 +104,16 @@ def test_a_write_cut_changes_all_later_outputs(kind: str) -> None:
     """The reference without the token's write and, under a delta rule, without what it erases."""
     run = mechanism_run(kind)
     record = record_of(run)
-    cut = torch.zeros(record.value.shape[:3], dtype=torch.bool)
-    cut[:, :, KEY] = True
+    unwritten = torch.zeros(record.value.shape[:3], dtype=torch.bool)
+    unwritten[:, :, KEY] = True
     gates = {
-        name: gate.masked_fill(cut.view(*cut.shape, *[1] * (gate.ndim - 3)), 0)
+        name: gate.masked_fill(unwritten.view(*unwritten.shape, *[1] * (gate.ndim - 3)), 0)
         for name, gate in record.gates.items()
         if name in ("beta", "erase", "write")
     }
-    value = record.value.masked_fill(cut[..., None], 0)
+    value = record.value.masked_fill(unwritten[..., None], 0)
     expected = reference(record, Mask.causal(), **gates) @ value
-    found = outputs(run, edits.cut("decoder.0.values.0", key=KEY, how="write"))
+    found = outputs(run, cut("decoder.0.values.0", key=KEY, how="write"))
     assert off(found[:, :, :KEY], record.out[:, :, :KEY]) <= ROUNDING
     assert off(found, expected) <= ROUNDING
     assert off(found[:, :, KEY + 1 :], record.out[:, :, KEY + 1 :]) > ROUNDING
@@ -181,8 +181,8 @@ def every_state(run: Run, edit: Callable[[str], Edit]) -> Edits:
 
 def test_words_name_tokens_of_a_cut() -> None:
     run = mechanism_run("softmax")
-    by_word = outputs(run, edits.cut("decoder.0.heads.1", query="Rome", key="Ada"))
-    assert torch.equal(by_word, outputs(run, edits.cut("decoder.0.heads.1", query=5, key=1)))
+    by_word = outputs(run, cut("decoder.0.heads.1", query="Rome", key="Ada"))
+    assert torch.equal(by_word, outputs(run, cut("decoder.0.heads.1", query=5, key=1)))
 
 
 def test_a_cut_from_a_source_names_its_words() -> None:
@@ -191,7 +191,7 @@ def test_a_cut_from_a_source_names_its_words() -> None:
     names = [f"decoder.0.cross.{part}.1" for part in ("weights", "values", "heads")]
     places = [site for name in names for site in sites(run) if site.name == name]
     weights, value = (activations(run, inputs, places)[name][0] for name in names[:2])
-    with edited(run, edits.cut("decoder.0.cross.heads.1", query="Rome", key="Ada")):
+    with edited(run, cut("decoder.0.cross.heads.1", query="Rome", key="Ada")):
         found = activations(run, inputs, places[2:])[names[2]][0]
     query, key = 1 + OTHER.split().index("Rome"), TEXT.split().index("Ada")
     weights[query, key] = 0
@@ -208,7 +208,7 @@ def test_a_cut_between_tokens_and_latents(layer: int, query: str | int, key: str
     known = {site.name: site for site in sites(run)}
     found = activations(run, inputs, [known[name] for name in names[:2]])
     weights, value = (found[name][0] for name in names[:2])
-    with edited(run, edits.cut(f"{place}.heads.1", query=query, key=key)):
+    with edited(run, cut(f"{place}.heads.1", query=query, key=key)):
         heads = activations(run, inputs, [known[names[2]]])[names[2]][0]
     i, j = (1 + TEXT.split().index(x) if isinstance(x, str) else x for x in (query, key))
     assert weights[i, j] > 0
@@ -217,36 +217,22 @@ def test_a_cut_between_tokens_and_latents(layer: int, query: str | int, key: str
     assert off(heads, weights @ value) <= ROUNDING
 
 
+HEAD, VALUES = "decoder.0.heads.0", "decoder.0.values.0"
 ERRORS: list[tuple[str, Cut, type[UserError], str]] = [
-    ("mamba2", edits.cut("decoder.0.heads.0", key=1), UserError, "set how to edge or write"),
-    ("elu", edits.cut("decoder.0.heads.0", key=1), UserError, "before-normalization or after"),
-    (
-        "softmax",
-        edits.cut("decoder.0.heads.0", key=1, how="write"),
-        UnsupportedError,
-        "softmax attention has no write cut",
-    ),
-    (
-        "mamba2",
-        edits.cut("decoder.0.heads.0", key=1, how="write"),
-        UserError,
-        "a write cut is of values",
-    ),
-    (
-        "mamba2",
-        edits.cut("decoder.0.values.0", key=1, query=2, how="write"),
-        UserError,
-        "leave query out",
-    ),
-    ("softmax", edits.cut("decoder.0.queries.0", key=1), UserError, "is of heads"),
-    ("softmax", edits.cut("decoder.0.heads.0", query=1, key=5), UserError, "changed nothing"),
-    ("softmax", edits.cut("decoder.0.heads.0", key="Adda"), UserError, "did you mean Ada"),
+    ("mamba2", cut(HEAD, key=1), UserError, "set how to edge or write"),
+    ("elu", cut(HEAD, key=1), UserError, "before-normalization or after"),
+    ("softmax", cut(HEAD, key=1, how="write"), UnsupportedError, "attention has no write cut"),
+    ("mamba2", cut(HEAD, key=1, how="write"), UserError, "a write cut is of values"),
+    ("mamba2", cut(VALUES, key=1, query=2, how="write"), UserError, "leave query out"),
+    ("softmax", cut("decoder.0.queries.0", key=1), UserError, "is of heads"),
+    ("softmax", cut(HEAD, query=1, key=5), UserError, "changed nothing"),
+    ("softmax", cut(HEAD, key="Adda"), UserError, "did you mean Ada"),
 ]
 
 
 def test_impossible_cuts_are_refused() -> None:
-    for kind, cut, error, message in ERRORS:
+    for kind, edit, error, message in ERRORS:
         run = mechanism_run(kind)
         inputs, *_ = text_inputs(run, TEXT)
-        with pytest.raises(error, match=message), edited(run, cut):
+        with pytest.raises(error, match=message), edited(run, edit):
             run.model.body(*inputs)

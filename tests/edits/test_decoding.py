@@ -1,7 +1,6 @@
 """Decoding with a cache under an edit equals reading the whole text again; nothing stays."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
-from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.models.builders import SequenceToSequence
 from regard.models.head_config import LMHeadConfig
 from regard.models.perceiver import PerceiverDecoder
 from regard.runs.run import Run
@@ -144,51 +143,25 @@ def test_imported_families_decode_under_edits(family: str) -> None:
     check_decoding(run, all_edits(run))
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Rows of ids, of one length."""
-
-    ids: Tensor
-
-    def reorder(self, rows: Tensor) -> "Texts":
-        return Texts(self.ids[rows])
-
-
-@dataclass(frozen=True)
-class Rereading:
-    """A generator that reads each row again for each token."""
-
-    model: LanguageModel
-
-    def init_state(self, batch: int, capacity: int) -> Texts:
-        del capacity
-        return Texts(torch.zeros(batch, 0, dtype=torch.long))
-
-    def extend(
-        self, input_ids: Tensor, states: Texts, attention_mask: Tensor | None = None
-    ) -> tuple[Tensor, Texts]:
-        assert attention_mask is None
-        ids = torch.cat([states.ids, input_ids], 1)
-        return self.model(ids)[:, -1], Texts(ids)
-
-
 @pytest.mark.parametrize("kind", ["softmax", "gated-deltanet", "elu", "forgetting"])
-def test_beams_are_those_of_reading_anew(kind: str) -> None:
+def test_beams_are_scored_as_whole_texts(kind: str) -> None:
+    """Score: the sum of log-probabilities of a beam's tokens, which are read again as a whole."""
     run = mechanism_run(kind)
     edit = edits.steer("decoder.0.residual", [0.5] * 8, at=2) + edits.zero("decoder.1.heads.0")
     if kind == "softmax":
         edit += edits.cut("decoder.0.heads.1", key=1)
-    settings: dict[str, Any] = {"beams": 3, "max_new_tokens": 5, "n_best": 3}
+    settings: dict[str, Any] = {"beams": 3, "max_new_tokens": 5, "n_best": 3, "length_penalty": 0.0}
     prompts = [[1, 3, 5, 6], [1, 4, 5, 7]]
     with torch.inference_mode(), edited(run, edit):
         found = search_ids(run.language_model, prompts, **settings)
-        expected = search_ids(Rereading(run.language_model), prompts, **settings)
-    assert [[beam.ids for beam in row] for row in found] == [
-        [beam.ids for beam in row] for row in expected
-    ]
-    assert [[beam.score for beam in row] for row in found] == [
-        pytest.approx([beam.score for beam in row]) for row in expected
-    ]
+    with torch.inference_mode(), edited(run, edit, prompt_tokens=4):
+        for prompt, beams in zip(prompts, found, strict=True):
+            assert len({tuple(beam.ids) for beam in beams}) == 3
+            for beam in beams:
+                ids = torch.tensor([*prompt, *beam.ids])
+                shares = run.language_model(ids[None])[0, 3:-1].log_softmax(-1)
+                score = shares.gather(1, ids[4:, None]).sum()
+                assert beam.score == pytest.approx(float(score))
 
 
 def test_answers_that_fill_the_context_keep_the_positions_of_their_prompt() -> None:

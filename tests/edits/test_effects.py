@@ -1,7 +1,5 @@
 """Effects: patching is the plain loop, attribution its estimate, and planted circuits are found."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,10 @@ from regard.edits.activations import text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
 from regard.edits.effects import effects
-from regard.edits.pairs import read_pairs
-from regard.edits.paths import paths
 from regard.edits.sites import sites
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
-from tiny import PEOPLE, refused, succeeded
 from tiny_edited import BODIES, OTHER, TEXT, decoder_layer, family_run, mechanism_run
 
 METRIC = edits.logit_difference("Rome", "Oslo")
@@ -162,6 +157,7 @@ ERRORS: list[tuple[Given, str]] = [
     ({"sites": "head"}, "there are heads, layers, residual, tokens, trace"),
     ({"sites": ["decoder.0.head.0"]}, "did you mean decoder.0.heads.0"),
     ({"sites": ["decoder.0.weights.0"]}, "effects are of vectors"),
+    ({"sites": ["decoder.positions"]}, "texts of equal length have the same positions"),
     ({"by": ("path",)}, "there are patching and attribution"),
     ({"by": ()}, "no method"),
     ({"by": ("patching",), "steps": 3}, "steps = 3: only attribution takes steps"),
@@ -183,80 +179,3 @@ def test_wrong_input_is_refused() -> None:
         with pytest.raises(UserError, match=message) as caught:
             effects(run, settings.pop("clean"), settings.pop("corrupt"), **settings)
         assert "\n" not in str(caught.value)
-
-
-# The command
-
-HEADER = "clean\tcorrupt\tright\twrong\n"
-
-
-def write_pairs(folder: Path) -> Path:
-    """Pairs of names of equal length, by letters."""
-    path = folder / "effects.tsv"
-    names = [name for name, _ in PEOPLE]
-    clean = next(name for name in names if sum(len(n) == len(name) for n in names) > 1)
-    corrupt = next(name for name in names if len(name) == len(clean) and name != clean)
-    texts = [f"{name} was born in " for name in (clean, corrupt)]
-    path.write_text(HEADER + "\t".join([*texts, "R", "."]) + "\n", "utf-8")
-    return path
-
-
-def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
-    pairs = write_pairs(run.parent)
-    done = regard("effects", run, pairs, "--json", "effects.json", "--controls", 3)
-    assert done.code == 0, done.err
-    page = (run.parent / "effects.html").read_text("utf-8")
-    assert "decoder.0.heads.0" in page
-    assert "<script" not in page
-    rows = json.loads((run.parent / "effects.json").read_text("utf-8"))
-    assert {row["site"] for row in rows} >= {"decoder.0.heads.0"}
-    assert "rank correlation" in done.out
-    names = "decoder.0.attention,decoder.0.feedforward"
-    assert regard("effects", run, pairs, "--sites", names, "--by", "patching").code == 0
-
-
-def test_the_command_of_paths_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
-    pairs = write_pairs(run.parent)
-    receivers = "decoder.0.residual.attention,decoder.0.feedforward"
-    given = ["--receivers", receivers, "--json", "paths.json"]
-    done = succeeded(regard("paths", run, pairs, *given))
-    assert "decoder.0.feedforward" in (run.parent / "paths.html").read_text("utf-8")
-    rows = json.loads((run.parent / "paths.json").read_text("utf-8"))
-    read = read_pairs(pairs)
-    found = paths(
-        Run.load(run), read.clean, read.corrupt, metric=read.metric, receivers=receivers.split(",")
-    )
-    assert rows == found.rows()
-    assert found.table() in done.out
-    given = ["--out", "other.html", "--senders"]
-    refused(regard("paths", run, pairs, *given, "head"), "there are heads, layers")
-    refused(
-        regard("paths", run, pairs, *given, "decoder.0.head.0"), "did you mean decoder.0.heads.0"
-    )
-    refused(
-        regard("paths", run, pairs, "--out", "other.html", "--receivers", "decoder.0.keys.0"),
-        "receiver decoder.0.keys.0: no sender is before it",
-    )
-
-
-def test_the_command_refuses_wrong_input(regard: Any, run: Path) -> None:
-    cases: list[tuple[str | None, list[Any], str]] = [
-        ("", [], "has no header; begin with the columns clean"),
-        ("clean\tcorrupt\tright\n", [], "has no column wrong"),
-        (HEADER, [], "has no row"),
-        (HEADER + "a\tb\tc\n", [], "effects.tsv:2: has 3 cells, and the header 4"),
-        (HEADER + "a\tb\t\tc\n", [], "effects.tsv:2: right is empty"),
-        (None, ["--sites", "everything"], "there are heads, layers"),
-        (None, ["--by", "guessing"], "there are patching and attribution"),
-        (None, ["--by", ""], "by empty: there are patching"),
-        (None, ["--out", "x.txt"], "choose a name with .html\n"),
-        (None, ["--sites", "tokens", "--controls", 2], "for sites = heads"),
-    ]
-    for content, options, message in cases:
-        path = write_pairs(run.parent)
-        if content is not None:
-            path.write_text(content)
-        done = regard("effects", run, path, *options)
-        assert done.code == 2
-        assert message in done.err
-        assert not done.new

@@ -1,23 +1,16 @@
 """Faithfulness: circuits are plain edits, CPR and CMD their formulas on held-out pairs."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from test_effects import METRIC, metric, write_pairs
+from test_effects import METRIC, metric
 
 from regard import edits
 from regard.edits.edit import Edits
 from regard.edits.effects import effects
 from regard.edits.faithfulness import Curve, faithfulness
 from regard.edits.found import Cell
-from regard.edits.pairs import read_pairs
 from regard.edits.sites import Site
 from regard.errors import UserError
-from regard.runs.run import Run
-from tiny import refused, succeeded
 from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run
 
 
@@ -76,19 +69,3 @@ def test_sites_without_an_effect_have_no_faithfulness() -> None:
     decoder_layer(run, 0).self_attention.o_proj.weight.data[:, :4] = 0
     with pytest.raises(UserError, match="the same with all sites and with none"):
         faithfulness(run, TEXT, OTHER, metric=METRIC, sites=["decoder.0.heads.0"])
-
-
-def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
-    pairs = write_pairs(run.parent)
-    done = succeeded(regard("faithfulness", run, pairs, "--json", "found.json"))
-    read = read_pairs(pairs)
-    found = faithfulness(Run.load(run), read.clean, read.corrupt, metric=read.metric)
-    assert json.loads((run.parent / "found.json").read_text("utf-8")) == found.rows()
-    assert found.table() in done.out
-    page = (run.parent / "faithfulness.html").read_text("utf-8")
-    assert "CPR" in page
-    assert "decoder.0.heads.0" in page
-    given = ["--by", "attribution", "--steps", 2, "--sites", "layers"]
-    assert "by attribution in 2 steps" in succeeded(regard("faithfulness", run, pairs, *given)).out
-    given = ["--out", "other.html", "--sites"]
-    refused(regard("faithfulness", run, pairs, *given, "head"), "there are heads, layers")

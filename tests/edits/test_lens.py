@@ -1,6 +1,5 @@
 """The lens reads each layer as the model reads the last; parts sum to what they are parts of."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import regard as package
 from regard import edits
 from regard.edits.activations import Recorder, activations, text_inputs
 from regard.edits.lens import lens
@@ -24,14 +22,12 @@ from regard.errors import UnsupportedError, UserError
 from regard.models.builders import LanguageModel, MaskedLanguageModel, SequenceToSequence
 from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from regard.models.head_config import MaskedLMHeadConfig
-from regard.models.layers import Layer
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.text.tokenizer import word_tokenizer
 from tiny_edited import (
     BODIES,
     MECHANISMS,
-    OTHER,
     TEXT,
     WORDS,
     decoder_layer,
@@ -121,51 +117,38 @@ def test_a_scaled_head_and_a_soft_cap() -> None:
     assert "before the soft cap" in "\n".join(found.lines())
 
 
-def test_parts_are_those_of_their_heads() -> None:
-    """W_O of one head, divided by the deviation that the last norm meets in the whole sum."""
-    run = mechanism_run("gated-softmax")
-    inputs, layer = text_inputs(run, TEXT)[0], decoder_layer(run, 0)
-    names = ("decoder.0.heads.1", "decoder.1.residual.feedforward")
-    known = {site.name: site for site in sites(run)}
-    head, last = activations(run, inputs, [known[name] for name in names]).values()
-    added = head[0] @ layer.self_attention.o_proj.weight[:, head.shape[-1] :].T
-    expected = _scaled(run.model.body.norm, last[0], added)
+NORMS: dict[str, Callable[[], Run]] = {
+    "pre": lambda: mechanism_run("gated-softmax"),
+    "post": lambda: family_run("decoder, post"),
+    "sandwich": lambda: family_run("decoder, sandwich"),
+}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_later_norms_scale_earlier_parts(norm: str) -> None:
+    """With norms after the sums, a part passes all later ones; else its branch's and the last."""
+    run = NORMS[norm]()
+    inputs, recorder = text_inputs(run, TEXT)[0], Recorder(sites(run))
+    with torch.no_grad(), intercept_places(run.model, recorder.hooks):
+        run.model.body(*inputs)
+    at = {name: x[0] for name, x in recorder.tensors.items()}
+    first, heads = decoder_layer(run, 0), at["decoder.0.heads"]
+    project = first.self_attention.o_proj
+    expected = heads[0] @ project.weight[:, : heads.shape[-1]].T
+    if norm == "post":
+        for i in (0, 1):
+            layer = decoder_layer(run, i)
+            stream = at[f"decoder.{i}.residual"] + at[f"decoder.{i}.attention"]
+            expected = _scaled(layer.norm_attention, stream, expected)
+            stream = at[f"decoder.{i}.residual.attention"] + at[f"decoder.{i}.feedforward"]
+            expected = _scaled(layer.norm_feed_forward, stream, expected)
+    else:
+        if norm == "sandwich":
+            branch = project(heads.transpose(0, 1).flatten(1))
+            expected = _scaled(first.norm_attention_out, branch, expected)
+        expected = _scaled(run.model.body.norm, at["decoder.1.residual.feedforward"], expected)
     found = parts_of(run.model, inputs)
-    assert off(found.values[found.names.index(names[0])], expected) <= ROUNDING
-
-
-def test_later_norms_scale_earlier_parts() -> None:
-    """With norms after the sums, a part passes all later ones; in a sandwich, its branch's."""
-    for family in ("decoder, post", "decoder, sandwich"):
-        run = family_run(family)
-        inputs, recorder = text_inputs(run, TEXT)[0], Recorder(sites(run))
-        with torch.no_grad(), intercept_places(run.model, recorder.hooks):
-            run.model.body(*inputs)
-        at = {name: x[0] for name, x in recorder.tensors.items()}
-        expected = _first_head(at, decoder_layer(run, 0))
-        if family == "decoder, post":
-            for i in (0, 1):
-                layer = decoder_layer(run, i)
-                stream = at[f"decoder.{i}.residual"] + at[f"decoder.{i}.attention"]
-                expected = _scaled(layer.norm_attention, stream, expected)
-                stream = at[f"decoder.{i}.residual.attention"] + at[f"decoder.{i}.feedforward"]
-                expected = _scaled(layer.norm_feed_forward, stream, expected)
-        else:
-            heads = at["decoder.0.heads"].transpose(0, 1).flatten(1)
-            layer = decoder_layer(run, 0)
-            assert layer.norm_attention_out is not None
-            expected = _scaled(
-                layer.norm_attention_out, layer.self_attention.o_proj(heads), expected
-            )
-            expected = _scaled(run.model.body.norm, at["decoder.1.residual.feedforward"], expected)
-        found = parts_of(run.model, inputs)
-        assert off(found.values[found.names.index("decoder.0.heads.0")], expected) <= ROUNDING
-
-
-def _first_head(at: dict[str, Tensor], layer: Layer) -> Tensor:
-    """What the first head adds before any norm."""
-    head = at["decoder.0.heads"][0]
-    return head @ layer.self_attention.o_proj.weight[:, : head.shape[-1]].T
+    assert off(found.values[found.names.index("decoder.0.heads.0")], expected) <= ROUNDING
 
 
 def _scaled(norm: Any, x: Tensor, part: Tensor) -> Tensor:
@@ -213,6 +196,7 @@ REFUSED: list[tuple[Made, type[Exception], str]] = [
     (lambda: family_run("rnn, gru"), UnsupportedError, "no residual stream"),
     (lambda: family_run("fixed-window"), UnsupportedError, "no residual stream"),
     (lambda: family_run("encoder"), UserError, "needs a model that predicts tokens"),
+    (lambda: family_run("perceiver"), UnsupportedError, "a perceiver are no sums of its layers"),
 ]
 
 
@@ -221,23 +205,3 @@ def test_what_has_no_lens_is_refused() -> None:
         with pytest.raises(kind, match=message) as caught:
             lens(made(), TEXT)
         assert "\n" not in str(caught.value)
-
-
-def test_the_package_has_it() -> None:
-    assert package.lens is lens
-
-
-def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
-    done = regard("lens", run, "Ada was born in", "--json", "lens.json")
-    assert done.code == 0, done.err
-    page = (run.parent / "lens.html").read_text("utf-8")
-    assert "decoder.0.residual.feedforward" in page
-    assert '<th scope="col" class="number">probability</th>' in page
-    assert "<p>Each cell: " in page
-    found = json.loads((run.parent / "lens.json").read_text("utf-8"))
-    assert {row["part"] for row in found["contributions"]} >= {"decoder.0.heads.0"}
-    assert "Σ parts − hidden state" in done.out
-    refused = regard("lens", run, OTHER, "--right", "Rome", "--out", "other.html")
-    assert refused.code == 2
-    assert "--right and --wrong belong together" in refused.err
-    assert not refused.new

@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_effects import METRIC, metric
 from torch import Tensor
 
 import regard
 from regard import edits
 from regard.edits import patching
 from regard.edits.activations import text_inputs
-from regard.edits.apply import edited
 from regard.edits.edit import Edits
 from regard.edits.effects import effects
 from regard.edits.paths import branch_of, paths
 from regard.edits.sites import sites
 from regard.errors import UnsupportedError, UserError
-from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.config import DecoderConfig
 from regard.models.tensors import join_heads
 from regard.models.transformer import Decoder
@@ -28,7 +27,6 @@ from regard.runs.run import Run
 from tiny_edited import OTHER, TEXT, family_run, mechanism_run, tiny_run
 from tiny_families import SIZES
 
-METRIC = edits.logit_difference("Rome", "Oslo")
 ROUNDING = 1e-9
 Changes = Mapping[str, Callable[[Tensor], Tensor]]
 
@@ -135,15 +133,6 @@ def test_direct_effects_are_patches_of_all_other_parts(family: str) -> None:
                 edit += edits.patch(name, OTHER)
         expected = (metric(run, OTHER, edit) - low) / (high - low)
         assert found.direct[0, i] == pytest.approx(expected, abs=1e-7), site.name
-
-
-def metric(run: Run, text: str, edit: Edits | None = None) -> float:
-    """The difference of logits after a text."""
-    assert isinstance(run.model, LanguageModel | SequenceToSequence)
-    right, wrong = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
-    with torch.no_grad(), edited(run, edit):
-        logits = run.model.head(run.model.body(*text_inputs(run, text)[-1]))[0, -1]
-    return float(logits[right] - logits[wrong])
 
 
 def test_pairs_rows_and_kinds_of_senders(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,13 @@ from typing import Any
 import pytest
 import torch
 from test_decoding import all_edits, check_decoding
-from test_effects import METRIC
 from torch import Tensor
 
 from regard import edits
 from regard.edits.activations import activations, text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
-from regard.edits.effects import effects
 from regard.edits.sites import sites
-from regard.errors import UserError
 from regard.models.config import DecoderConfig, EncoderConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import (
@@ -29,7 +26,7 @@ from regard.positions.config import (
     T5BiasConfig,
 )
 from regard.runs.run import Run
-from tiny_edited import OTHER, TEXT, family_run, mechanism_run, off, require_refused, tiny_run
+from tiny_edited import TEXT, mechanism_run, off, require_refused, tiny_run
 from tiny_families import SIZES
 from tiny_recurrent import padded
 
@@ -73,17 +70,6 @@ def test_vectors_are_what_joins_the_embeddings(kind: str) -> None:
     without[born, -vectors.shape[1] :] -= vectors[born].to(without.dtype)
     assert off(changed, without) <= ROUNDING
     check_decoding(run, all_edits(run))
-
-
-def test_without_positions_the_order_of_earlier_tokens_does_not_matter() -> None:
-    """In one layer, the last token reads a set."""
-    run = run_with(LearnedConfig(), n_layers=1)
-    ids = torch.tensor([[3, 5, 6, 7], [6, 5, 3, 7]])
-    with torch.no_grad(), edited(run, edits.mean("decoder.positions", [TEXT])):
-        one, other = run.model.body(ids)[:, -1]
-    assert off(one, other) <= ROUNDING
-    one, other = run.model.body(ids)[:, -1]
-    assert off(one, other) > 1e-3
 
 
 ROTARY = ["decoder.0.positions", "decoder.1.positions"]
@@ -154,14 +140,3 @@ def test_a_padded_row_of_an_encoder_is_the_row_alone(positions: PositionsConfig)
             assert off(found[: len(row)], alone) <= ROUNDING
     with torch.no_grad():
         assert off(run.model.body(*padded(rows)), together) > 1e-3
-
-
-def test_both_stacks_have_positions_of_their_own() -> None:
-    names = {site.name for site in sites(family_run("encoder-decoder"))}
-    assert {"encoder.positions", "decoder.positions"} < names
-
-
-def test_effects_of_positions_are_refused() -> None:
-    run = run_with(LearnedConfig())
-    with pytest.raises(UserError, match="texts of equal length have the same positions"):
-        effects(run, TEXT, OTHER, metric=METRIC, sites=["decoder.positions"])

@@ -11,12 +11,9 @@ from regard import edits
 from regard.edits.activations import Recorder, activations, of_site, text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
-from regard.edits.lens import lens
 from regard.edits.places import intercept_places
-from regard.edits.sites import Site, find_site, model_sites, sites
-from regard.edits.tokens import Hook, Tokens
-from regard.errors import UnsupportedError, UserError
-from regard.explorer.look import look
+from regard.edits.sites import Site, sites
+from regard.edits.tokens import Hook
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.attention_layers import SharedValues
 from regard.models.perceiver import PerceiverDecoder
@@ -108,52 +105,6 @@ def test_every_site_matters(family: str) -> None:
             assert off(run.model.body(*inputs), own) > 1e-6, site
 
 
-def test_shared_keys_are_sites_of_their_own() -> None:
-    names = [site.name for site in sites(mechanism_run("softmax"))]
-    assert "decoder.0.queries.1" in names
-    assert "decoder.0.keys.0" in names
-    assert "decoder.0.keys.1" not in names
-
-
-def test_only_gated_heads_have_a_place_before_the_gate() -> None:
-    gated = {site.name for site in sites(mechanism_run("gated-softmax"))}
-    plain = {site.name for site in sites(mechanism_run("softmax"))}
-    assert gated - plain == {f"decoder.{i}.heads.{h}.raw" for i in (0, 1) for h in (0, 1)}
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("decoder.0.heads.7", "has 2 heads, numbered from 0"),
-        ("decoder.0.head.1", "did you mean decoder.0.heads.1"),
-        ("encoder.0.residual", "did you mean decoder.0.residual"),
-        ("", "is not in this model"),
-    ],
-)
-def test_an_unknown_site_names_what_is_near(name: str, message: str) -> None:
-    known = {site.name: site for site in model_sites(mechanism_run("softmax").model)}
-    with pytest.raises(UserError, match=message):
-        find_site(known, name)
-
-
-def test_heads_are_all_the_layer_adds() -> None:
-    """Σ_h W_O head_h + bias is the output of attention; parts sum to the residual."""
-    run = mechanism_run("gated-softmax")
-    (inputs, *_), layer = text_inputs(run, TEXT), decoder_layer(run, 0)
-    names = ["heads.0", "heads.1", "attention", "residual", "residual.attention"]
-    names += ["feedforward", "residual.feedforward"]
-    found = activations(run, inputs, [s for s in sites(run) if s.name[10:] in names])
-    at = {name: found[f"decoder.0.{name}"] for name in names}
-    parts = zip(
-        [at["heads.0"], at["heads.1"]], layer.self_attention.o_proj.weight.chunk(2, 1), strict=True
-    )
-    summed = sum(head @ weight.T for head, weight in parts)
-    bias = layer.self_attention.o_proj.bias
-    assert off(summed + (0 if bias is None else bias), at["attention"]) <= ROUNDING
-    assert torch.equal(at["residual"] + at["attention"], at["residual.attention"])
-    assert torch.equal(at["residual.attention"] + at["feedforward"], at["residual.feedforward"])
-
-
 def test_sandwiched_parts_are_what_the_residual_stream_gains() -> None:
     """`attention` is after the second norm; heads are before the output projection."""
     run = family_run("decoder, sandwich")
@@ -237,39 +188,23 @@ def test_the_last_latent_is_that_of_the_last_token_or_the_last_of_all() -> None:
         assert [i for i, row in enumerate(found) if not row.any()] == [last]
 
 
-def test_layers_of_a_perceiver_cannot_be_looked_at_or_read_by_the_lens() -> None:
-    run = family_run("perceiver")
-    with pytest.raises(UnsupportedError, match="a perceiver are no sums of its layers"):
-        lens(run, TEXT)
-    with pytest.raises(UserError, match="attends to latents"):
-        look(run, TEXT, edit=edits.zero("decoder.1.residual"))
+HEADS = {
+    "softmax": {"queries": 2, "keys": 1, "values": 1, "heads": 2},
+    "gated-softmax": {"queries": 2, "keys": 1, "values": 1, "raw": 2, "heads": 2},
+    "differential": {"queries": 2, "keys": 1, "values": 1, "raw": 2, "heads": 2},
+    "synthesizer": {"queries": 2, "values": 1, "heads": 2},
+    "synthesizer, random": {"values": 1, "heads": 2},
+    "latent": {"queries": 2, "keys": 2, "values": 2, "heads": 2},
+}
+"""Numbers of heads in each part of a layer, whose two query heads share a key/value head.
+
+A second query is a gate; a synthesizer has no keys, a random one no queries. Only heads that are
+gated or normalized have a place before that, raw.
+"""
 
 
-def test_a_mechanism_has_sites_of_what_it_receives() -> None:
-    """A second query is a gate; a synthesizer has no keys, a random one no queries."""
-
-    def parts(kind: str) -> Counter[str]:
-        found = Counter(s.part for s in sites(mechanism_run(kind)) if s.name[:10] == "decoder.0.")
-        return Counter({part: found[part] for part in ("queries", "keys", "values", "heads")})
-
-    assert parts("differential") == {"queries": 2, "keys": 1, "values": 1, "heads": 2}
-    assert parts("synthesizer") == {"queries": 2, "keys": 0, "values": 1, "heads": 2}
-    assert parts("synthesizer, random") == {"queries": 0, "keys": 0, "values": 1, "heads": 2}
-    assert parts("latent") == {"queries": 2, "keys": 2, "values": 2, "heads": 2}
-
-
-def test_hooks_meet_the_tokens_that_they_are_for() -> None:
-    run, seen = mechanism_run("softmax"), list[Tokens]()
-
-    def hook(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
-        seen.append(tokens)
-        return x
-
-    model, ids = run.language_model, torch.tensor([[1, 3, 5, 6], [1, 4, 5, 0]])
-    real = torch.tensor([[True] * 4, [True] * 3 + [False]])
-    with intercept_places(model, {"decoder.1.residual": hook}):
-        _, states = model.extend(ids, model.init_state(2, 6), real)
-        model.extend(torch.tensor([[7], [8]]), states)
-    assert seen[0].prompt.lengths.tolist() == [4, 3]
-    assert seen[1].positions.tolist() == [[4], [3]]
-    assert seen[1].prompt is seen[0].prompt
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_mechanism_has_sites_of_what_it_receives(kind: str) -> None:
+    found = Counter(s.part for s in sites(mechanism_run(kind)) if s.layer == "decoder.0")
+    parts = ("queries", "keys", "values", "raw", "heads")
+    assert {part: found[part] for part in parts if part in found} == HEADS[kind]

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -19,28 +18,41 @@ from regard.explorer.gradients import Gradient, gradient_norms, text_loss, weigh
 from regard.explorer.intercept import AttentionRecord, capture_attention, intercept
 from regard.explorer.look import adapter_of, look
 from regard.models.builders import Model, make_model
-from regard.models.head_config import ClassificationHeadConfig, LMHeadConfig, MaskedLMHeadConfig
+from regard.models.head_config import (
+    ClassificationHeadConfig,
+    HeadConfig,
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+)
 from regard.positions.config import RotaryConfig, ShawVectorsConfig
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 from tiny_recurrent import sharp
 
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
-DECODERS: dict[str, dict[str, Any]] = {
-    "shared keys": {"n_kv_heads": 2, "positions": RotaryConfig()},
-    "shaw": {"positions": ShawVectorsConfig(clip=2)},
-    "bigbird": {"attention": BigBirdConfig(block_size=2)},
-    "elu": {"attention": EluConfig()},
+Inputs = tuple[Tensor, ...]
+MODELS: dict[str, tuple[Callable[[], Model], Inputs]] = {
+    "shared keys": (lambda: tiny_model(n_kv_heads=2, positions=RotaryConfig()), (IDS,)),
+    "shaw": (lambda: tiny_model(positions=ShawVectorsConfig(clip=2)), (IDS,)),
+    "bigbird": (lambda: tiny_model(attention=BigBirdConfig(block_size=2)), (IDS,)),
+    "elu": (lambda: tiny_model(attention=EluConfig()), (IDS,)),
+    "encoder": (lambda: sharp_model("encoder", MaskedLMHeadConfig()), (IDS,)),
+    "encoder-decoder": (
+        lambda: sharp_model("encoder-decoder", LMHeadConfig()),
+        (IDS, torch.tensor([5]), IDS[:, :4]),
+    ),
 }
+
+
+def sharp_model(family: str, head: HeadConfig) -> Model:
+    return sharp(make_model(FAMILIES[family], head, 11))
 
 
 def attention_gradients(model: nn.Module, loss: Callable[[], Tensor]) -> list[Gradient]:
     return weight_gradients(loss, partial(intercept, model))
 
 
-def loss_with(
-    model: Model, inputs: tuple[Tensor, ...], layer: int, place: tuple[int, ...], by: float
-) -> float:
+def loss_with(model: Model, inputs: Inputs, layer: int, place: tuple[int, ...], by: float) -> float:
     """The loss where one weight of one layer is moved."""
     seen: list[str] = []
 
@@ -55,39 +67,23 @@ def loss_with(
         return text_loss(model, *inputs).item()
 
 
-def check(model: Model, *inputs: Tensor) -> list[Gradient]:
-    """Compare with central differences, whose error is some h² and rounding over h."""
+@pytest.mark.parametrize("family", MODELS)
+def test_gradients_are_the_slopes_of_the_loss(family: str) -> None:
+    """Central differences have an error of some h² and rounding over h."""
+    made, inputs = MODELS[family]
+    model, h = made(), 1e-5
     found = attention_gradients(model.body, partial(text_loss, model, *inputs))
-    h = 1e-5
     for layer, one in enumerate(found):
         last = tuple(size - 1 for size in one.weights.shape)
         for place in {(0, 0, 0, 0), (0, 1, last[2], 0), last}:
             ends = [loss_with(model, inputs, layer, place, by) for by in (h, -h)]
             slope = (ends[0] - ends[1]) / (2 * h)
             assert float(one.gradient[place]) == pytest.approx(slope, rel=1e-5, abs=1e-8)
-    return found
-
-
-@pytest.mark.parametrize("variant", DECODERS)
-def test_gradients_are_the_slopes_of_the_loss(variant: str) -> None:
-    model = tiny_model(**DECODERS[variant])
-    found = check(model, IDS)
-    captured = capture_attention(model.body, IDS)
-    for one, seen in zip(found, captured, strict=True):
+    for one, seen in zip(found, capture_attention(model.body, *inputs), strict=True):
         assert one.layer == seen.layer
         assert_close(one.weights, seen.weights)
         assert one.norm[0, 0] == pytest.approx(math.sqrt(float(one.gradient[0, 0].square().sum())))
         assert (one.norm > 0).any()
-
-
-def test_an_encoder_that_fills_masks_has_gradients() -> None:
-    check(sharp(make_model(FAMILIES["encoder"], MaskedLMHeadConfig(), 11)), IDS)
-
-
-def test_attention_to_a_source_has_gradients() -> None:
-    model = sharp(make_model(FAMILIES["encoder-decoder"], LMHeadConfig(), 11))
-    found = check(model, IDS, torch.tensor([5]), IDS[:, :4])
-    assert any(one.weights.shape[-2:] == (4, 5) for one in found)
 
 
 def test_looking_for_gradients_changes_nothing() -> None:
@@ -119,7 +115,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_next_token() -> None:
 def test_models_and_texts_without_a_loss_are_refused() -> None:
     with pytest.raises(UserError, match="one token has no loss"):
         text_loss(tiny_model(), IDS[:, :1])
-    classes = make_model(FAMILIES["encoder"], ClassificationHeadConfig(labels=("a", "b")), 11)
+    classes = sharp_model("encoder", ClassificationHeadConfig(labels=("a", "b")))
     with pytest.raises(UserError, match="predicts tokens"):
         text_loss(classes, IDS, torch.tensor([5]))
 

@@ -1,19 +1,23 @@
 """Models of Hugging Face, opened from a folder and looked at."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertModel, GPT2LMHeadModel
+from safetensors.torch import load_file, save_file
+from test_huggingface_intercept import assert_untouched
+from torch.testing import assert_close
+from transformers import AlbertConfig, AlbertModel, BartModel, GPT2LMHeadModel
 
 import regard
 from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import entropy
-from regard.explorer.huggingface.adapter import HuggingFaceModel, tokens_as_text
+from regard.explorer.huggingface.adapter import HuggingFaceModel, tokens_around, tokens_as_text
 from tiny import BIOGRAPHIES
 from tiny_explored import MAKERS, PAIRED, tiny_folder
 from tiny_folders import edit
@@ -79,16 +83,13 @@ def test_layers_that_share_their_weights_are_counted(folders: dict[str, Path]) -
     assert [layer.name for layer in one.layers] == ["0", "1", "2"]
 
 
-def test_byte_pairs_are_shown_as_text(folders: dict[str, Path]) -> None:
+def test_tokens_are_shown_as_text(folders: dict[str, Path]) -> None:
     (one,) = maps_of(folders["gpt2"], "Ada was né")
     assert " was" in one.keys
     assert "".join(one.keys[:-2]) == "Ada was n"
     assert one.keys[-2:] == ("Ã", "©"), "a part of a character is no text"
-
-
-def test_the_space_of_sentence_piece_is_a_space(folders: dict[str, Path]) -> None:
     (one,) = maps_of(folders["llama"], "was born")
-    assert "".join(one.keys) == " was born</s>"
+    assert "".join(one.keys) == " was born</s>", "with the spaces of SentencePiece"
 
 
 def test_two_texts_are_parted_where_the_second_begins(folders: dict[str, Path]) -> None:
@@ -136,7 +137,9 @@ NEAR_UNIFORM = dict.fromkeys(MAKERS, 0.95) | {"t5": 0.8}
 @ALL
 def test_an_untrained_model_looks_everywhere_alike(family: str, folders: dict[str, Path]) -> None:
     model = HuggingFaceModel.load(folders[family])
+    random = torch.random.get_rng_state()
     fresh = model.untrained()
+    assert torch.equal(torch.random.get_rng_state(), random)
     assert fresh.name == f"{family}, untrained"
     assert mean_entropy(model) < 0.85, "the tests' own models are sharp"
     assert mean_entropy(fresh) >= NEAR_UNIFORM[family]
@@ -154,11 +157,36 @@ def mean_entropy(model: HuggingFaceModel) -> float:
     return float(entropy(weights, causal=not bool(weights.triu(1).any())).mean())
 
 
-def test_drawing_new_weights_leaves_the_generator_alone(folders: dict[str, Path]) -> None:
-    model = HuggingFaceModel.load(folders["gpt2"])
-    before = torch.random.get_rng_state()
-    model.untrained()
-    assert torch.equal(torch.random.get_rng_state(), before)
+# Tokens as input
+
+
+@ALL
+def test_special_tokens_are_never_drawn(family: str, folders: dict[str, Path]) -> None:
+    model = HuggingFaceModel.load(folders[family])
+    special = set(model.tokenizer.all_special_ids)
+    assert special
+    assert special.isdisjoint(model.regular_token_ids)
+    assert special | set(model.regular_token_ids) == set(model.tokenizer.get_vocab().values())
+    model.tokenizer.add_tokens(["unheard"])
+    assert len(model.tokenizer) - 1 not in model.regular_token_ids, "the model has no row for it"
+
+
+@ALL
+def test_it_reads_tokens_as_it_reads_texts(family: str, folders: dict[str, Path]) -> None:
+    """With what its tokenizer puts around; of an encoder–decoder, in the encoder."""
+    model = HuggingFaceModel.load(folders[family])
+    before, after = tokens_around(model.tokenizer)
+    ids = model.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    assert model.tokenizer(TEXT)["input_ids"] == [*before, *ids, *after]
+    one, begin = model.map_of_ids(ids)
+    first = model.attention_maps(TEXT)[0]
+    assert begin == len(before)
+    assert one.keys == first.keys
+    for layer, other in zip(one.layers, first.layers, strict=True):
+        assert layer.name == other.name
+        # Exact: the same operations on the same shapes.
+        assert_close(layer.record.weights, other.record.weights, rtol=0, atol=0)
+    assert_untouched(model.model)
 
 
 # What can't be opened or read
@@ -199,43 +227,44 @@ def test_without_the_package_the_way_to_get_it_is_told(
     assert "pip install 'regard[hf]'" in refusal(own)
 
 
-def test_a_folder_that_is_no_model_s_is_refused(tmp_path: Path) -> None:
-    assert "no config.json" in refusal(tmp_path)
-
-
-def test_a_folder_without_tokenizer_is_refused(own: Path) -> None:
-    (own / "tokenizer.json").unlink()
-    assert "has no tokenizer" in refusal(own)
-    (own / "tokenizer.json").write_text("{}", encoding="utf-8")
-    assert "tokenizer can't be loaded" in refusal(own)
-
-
-def test_a_pickle_is_refused(own: Path) -> None:
-    (own / "model.safetensors").rename(own / "pytorch_model.bin")
-    assert "is a pickle" in refusal(own)
-    (own / "pytorch_model.bin").unlink()
-    assert "no model.safetensors" in refusal(own)
-
-
-def test_damaged_or_missing_weights_are_refused(own: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(own / "model.safetensors")
+def lose_a_layer(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
     kept = {name: x for name, x in tensors.items() if "h.1.attn.c_attn" not in name}
-    save_file(kept, own / "model.safetensors", metadata={"format": "pt"})
-    assert "lack h.1.attn.c_attn.bias" in refusal(own)
-    (own / "model.safetensors").write_bytes(b"nothing")
-    assert "model can't be loaded" in refusal(own)
+    save_file(kept, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def test_code_of_others_is_not_run(own: Path) -> None:
-    code = own / "modeling_own.py"
+def name_own_code(folder: Path) -> None:
+    code = folder / "modeling_own.py"
     code.write_text("raise SystemExit('run!')", encoding="utf-8")
     auto = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
-    edit(own / "config.json", model_type="own", auto_map=auto)
-    assert "needs custom code" in refusal(own)
-    edit(own / "config.json", model_type="own", auto_map=None)
-    assert "model_type own is unknown" in refusal(own)
+    edit(folder / "config.json", model_type="own", auto_map=auto)
+
+
+WEIGHTS = "model.safetensors"
+BROKEN: dict[str, Callable[[Path], object]] = {
+    "no config.json": lambda folder: (folder / "config.json").unlink(),
+    "has no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
+    "tokenizer can't be loaded": lambda folder: (folder / "tokenizer.json").write_text("{}"),
+    "is a pickle": lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"),
+    "no model.safetensors": lambda folder: (folder / WEIGHTS).unlink(),
+    "model can't be loaded": lambda folder: (folder / WEIGHTS).write_bytes(b"nothing"),
+    "lack h.1.attn.c_attn.bias": lose_a_layer,
+    "needs custom code": name_own_code,
+    "model_type own is unknown": lambda folder: edit(folder / "config.json", model_type="own"),
+}
+"""Message → what makes the folder of a model so."""
+
+
+def test_an_encoder_decoder_without_what_it_writes_with_is_refused(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "bart", "bart", tie_word_embeddings=False)
+    BartModel.from_pretrained(folder).save_pretrained(folder)
+    assert "weights lack lm_head" in refusal(folder)
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_a_broken_folder_is_refused(message: str, own: Path) -> None:
+    BROKEN[message](own)
+    assert message in refusal(own)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bart"])

@@ -1,24 +1,28 @@
 """∂L/∂A of Hugging Face's models, against autograd through transformers' own eager attention."""
 
 from collections.abc import Callable
-from itertools import cycle
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_huggingface_intercept import ERRORS, assert_untouched, kernel_with
+from safetensors.torch import load_file, save_file
+from test_huggingface_intercept import assert_untouched
 from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from regard.errors import UserError
-from regard.explorer.gradients import Gradient
-from regard.explorer.huggingface import intercept
-from regard.explorer.huggingface.gradients import huggingface_gradients, text_loss
-from regard.explorer.intercept import MismatchError
-from tiny_explored import IDS, TARGET, bart, gpt2, llama, t5
+from regard.explorer.attention_maps import choose
+from regard.explorer.gradients import Gradient, gradient_norms, weight_gradients
+from regard.explorer.huggingface.adapter import HuggingFaceModel
+from regard.explorer.huggingface.gradients import text_loss
+from regard.explorer.huggingface.intercept import intercept_huggingface
+from tiny_explored import IDS, PAIRED, TARGET, bart, gpt2, llama, t5, tiny_folder
 from tiny_hugging_face import sharp, tiny_bert, tiny_gpt2
 
+TEXT = "Ada was born"
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-10}
 """Between two ways of computing, through two layers."""
@@ -39,7 +43,6 @@ MODELS: dict[str, Callable[[], Any]] = {
     "bart": bart,
 }
 ALL = pytest.mark.parametrize("family", MODELS)
-PAIRED = {"t5", "bart"}
 
 
 def inputs_of(family: str) -> dict[str, Tensor]:
@@ -72,7 +75,8 @@ def expected_gradients(model: Any, family: str) -> list[Tensor]:
 
 def gradients_of(model: PreTrainedModel, family: str) -> list[Gradient]:
     special = SPECIAL if family == "bert" else NONE
-    return huggingface_gradients(model, special, **inputs_of(family))
+    loss = partial(text_loss, model, special, **inputs_of(family))
+    return weight_gradients(loss, partial(intercept_huggingface, model))
 
 
 @pytest.fixture
@@ -86,8 +90,10 @@ def in_full(monkeypatch: pytest.MonkeyPatch) -> None:
 @DTYPES
 @ALL
 def test_gradients_are_those_of_eager_attention(family: str, dtype: torch.dtype) -> None:
-    model = MODELS[family]().to(dtype)
-    found, expected = gradients_of(model, family), expected_gradients(model, family)
+    model = MODELS[family]().to(dtype).requires_grad_(False)
+    found = gradients_of(model, family)
+    assert_untouched(model)
+    expected = expected_gradients(model.requires_grad_(True), family)
     assert len(found) == (6 if family in PAIRED else 2)
     for one, gradient in zip(found, expected, strict=False):
         assert one.gradient.dtype == dtype
@@ -95,45 +101,36 @@ def test_gradients_are_those_of_eager_attention(family: str, dtype: torch.dtype)
         assert_close(one.gradient, gradient, rtol=0, atol=CLOSE[dtype])
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_the_loss_is_the_model_s_own(family: str) -> None:
-    model: Any = MODELS[family]()
-    with torch.no_grad():
-        own = model(input_ids=IDS[:1], labels=IDS[:1]).loss
-        assert_close(text_loss(model, NONE, input_ids=IDS[:1]), own)
-
-
-@ALL
-def test_looking_for_gradients_leaves_no_trace(family: str) -> None:
-    model, inputs = MODELS[family](), inputs_of(family)
-    with torch.inference_mode():
-        before = model(**inputs).logits
-    model.requires_grad_(False)
-    assert any((one.norm > 0).any() for one in gradients_of(model, family))
-    assert_untouched(model)
-    with torch.inference_mode():
-        # Exact: the same operations on the same shapes.
-        assert torch.equal(model(**inputs).logits, before)
-
-
-@pytest.mark.parametrize(
-    ("family", "error"),
-    [*zip(MODELS, cycle(ERRORS), strict=False)],
-)
-def test_gradients_of_what_the_model_does_not_do_are_refused(
-    family: str, error: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = MODELS[family]()
-    monkeypatch.setattr(intercept, "sdpa_attention_forward", kernel_with(error))
-    with pytest.raises(MismatchError):
-        gradients_of(model, family)
-    assert_untouched(model)
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 def test_a_model_without_a_head_and_a_text_of_one_token_are_refused() -> None:
     with pytest.raises(UserError, match="this is a GPT2Model, which has no head for it") as refused:
-        huggingface_gradients(gpt2(), NONE, input_ids=IDS[:1])
+        text_loss(gpt2(), NONE, input_ids=IDS[:1])
     assert "\n" not in str(refused.value)
     with pytest.raises(UserError, match="one token has no loss"):
-        huggingface_gradients(tiny_gpt2(), NONE[:1], input_ids=IDS[:1, :1])
+        text_loss(tiny_gpt2(), NONE[:1], input_ids=IDS[:1, :1])
+
+
+# From a text to scores of heads
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert", "t5", "bart"])
+def test_gradients_of_a_text_score_its_heads(family: str, tmp_path: Path) -> None:
+    """Models are opened with their heads; of an encoder–decoder, the encoder's map is the first."""
+    folder = tiny_folder(tmp_path / family, family, head=family not in PAIRED)
+    model = HuggingFaceModel.load(folder)
+    first, *_ = model.attention_maps(TEXT)
+    found, n = model.gradients(TEXT), len(first.keys)
+    assert [one.weights.shape for one in found] == [(1, 4, n, n)] * 2
+    norms = gradient_norms([found], first)
+    assert (norms > 0).all()
+    assert_close(gradient_norms([found], choose(first, [1], [3, 0])), norms[[7, 4]])
+
+
+def test_a_head_whose_weights_are_missing_is_none(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "bert", "bert", head=True)
+    place = folder / "model.safetensors"
+    kept = {name: x for name, x in load_file(place).items() if "transform" not in name}
+    save_file(kept, place, metadata={"format": "pt"})
+    model = HuggingFaceModel.load(folder)
+    assert model.attention_maps(TEXT)
+    with pytest.raises(UserError, match="has no head for it"):
+        model.gradients(TEXT)

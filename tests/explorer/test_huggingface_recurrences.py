@@ -35,41 +35,31 @@ def sharp(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
+SIZES: dict[str, Any] = {"vocab_size": 30, "hidden_size": 32}
+LINEAR: dict[str, Any] = {
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4},
+    **{"linear_key_head_dim": 8, "linear_value_head_dim": 8},
+}
+
+
 def mamba2() -> PreTrainedModel:
     torch.manual_seed(0)
-    config = Mamba2Config(
-        vocab_size=30,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_heads=4,
-        head_dim=16,
-        state_size=8,
-        n_groups=2,
-        expand=2,
-        chunk_size=8,
-    )
-    return sharp(Mamba2Model(config))
+    sizes: dict[str, Any] = {
+        "num_heads": 4,
+        "head_dim": 16,
+        "state_size": 8,
+        "n_groups": 2,
+        "chunk_size": 8,
+    }
+    return sharp(Mamba2Model(Mamba2Config(**SIZES, num_hidden_layers=2, expand=2, **sizes)))
 
 
 def qwen3_next() -> PreTrainedModel:
     torch.manual_seed(0)
-    config = Qwen3NextConfig(
-        vocab_size=30,
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        linear_num_key_heads=2,
-        linear_num_value_heads=4,
-        linear_key_head_dim=8,
-        linear_value_head_dim=8,
-        intermediate_size=32,
-        moe_intermediate_size=16,
-        shared_expert_intermediate_size=16,
-        num_experts=4,
-        num_experts_per_tok=2,
-    )
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32}
+    experts |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+    config = Qwen3NextConfig(**SIZES, **LINEAR, **heads, **experts, num_hidden_layers=4)
     return sharp(Qwen3NextModel(config))
 
 

@@ -149,13 +149,6 @@ def test_two_sentences_are_read_as_one() -> None:
         assert not torch.allclose(*apart), "segments tell them apart"
 
 
-def test_models_and_texts_side_by_side() -> None:
-    trained = run("decoder")
-    view = look(trained, TEXT).beside(look(untrained(trained), "dog"))
-    assert [panel.name for panel in view.panels] == ["tiny", "tiny, untrained"]
-    assert len(view.data["panels"]) == 2
-
-
 def test_an_untrained_model_looks_everywhere_alike() -> None:
     (one,) = look(untrained(run("decoder")), TEXT).panels[0].maps
     for layer in one.layers:

@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 import torch
 from tiny_views import TOKENS, tiny_view
 
 from browser import axe, driven, watched
-from regard.explorer.page import View, module, style
-from regard.files import inert
+from regard.explorer.page import View
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -282,32 +281,30 @@ def test_a_screen_reader_hears_keys_and_no_mouse(tab: "Page") -> None:
 def test_several_views_on_a_page_know_nothing_of_one_another(
     browser: "Browser", tmp_path: Path
 ) -> None:
-    """Of different models, and twice the same."""
-    views = [tiny_view(title="one"), tiny_view(title="two", seed=1)]
-    data = f"[{', '.join(inert(view.data) for view in views)}]"
+    """In a page of one's own: of different models, and twice the same."""
+    one = tiny_view(title="one")
+    two = tiny_view(title="two", seed=1).opening("step by step", layer=1, head=3)
     place = tmp_path / "several.html"
     place.write_text(
-        f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>several</title>
-<style>{style()}</style><main></main><script type="module">{module()}
-const [one, two] = {data};
-const el = document.querySelector("main");
-for (const data of [one, two, one]) render({{ model: {{ get: () => data }}, el }});
-</script>""",
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>several</title><p>Mine.</p>'
+        + "".join(view.embed() for view in (one, two, one)),
         encoding="utf-8",
     )
     with watched(browser, place) as page:
         first, second, again = page.get_by_role("region").all()
+        assert page.get_by_role("heading", level=2).all_inner_texts() == ["one", "two", "one"]
         button(first, "Heads").click()
         button(first, f"from “{TOKENS[3]}”, position 3").click()
         assert said(first)
         assert said(second) == said(again) == ""
-        button(second, "open layer 1, head 3").click()
+        second.get_by_role("columnheader", name="weight", exact=True).wait_for()
+        button(second, "Matrix").click()
         assert button(first, "Heads").get_attribute("aria-pressed") == "true"
         assert button(again, "Matrix").get_attribute("aria-pressed") == "true"
         cells(second).hover()
         weight, off = weight_told(said(second))
         i, j = map(int, re.findall(r"\((\d+)\)", said(second)))
-        assert abs(weight - weights_of(views[1], 1, 3)[i, j]) <= off
+        assert abs(weight - weights_of(two, 1, 3)[i, j]) <= off
         for name in ("open layer 0, head 0", "open layer 1, head 3"):
             pixels = button(again, name).locator("canvas").evaluate(PIXELS)
             assert any(pixels), "drawn though another one shows the same"
@@ -367,15 +364,12 @@ def test_axe_finds_nothing_serious(browser: "Browser", tmp_path: Path, scheme: S
             page.locator(".view").hover()
             found = page.evaluate("axe.run()")
             assert found["passes"], "it looked"
-            assert [_told(one) for one in found["violations"] if _is_serious(one)] == [], name
-
-
-def _is_serious(violation: dict[str, Any]) -> bool:
-    return violation["impact"] in ("serious", "critical")
-
-
-def _told(violation: dict[str, Any]) -> str:
-    return f"{violation['id']}: {violation['nodes'][0]['html']}"
+            serious = [
+                f"{one['id']}: {one['nodes'][0]['html']}"
+                for one in found["violations"]
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], name
 
 
 def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path) -> None:

@@ -4,10 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 
-from regard.errors import UserError
-from regard.explorer.attention_maps import position_pictures
 from regard.explorer.head_scores import Head, head_scores, mean_entropy, sink_share
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
@@ -67,34 +64,3 @@ def test_where_most_of_the_weight_goes_little_is_added(model: HuggingFaceModel) 
             norms = weights * lengths[:, None]
             weight, added = weights[..., 0].mean(), norms[..., 0].sum() / norms.sum()
             assert (weight > 5 * added) == (one is model)
-
-
-def test_its_positions_are_learned_vectors(model: HuggingFaceModel) -> None:
-    (one,) = model.attention_maps("The dog ran after the cat.")
-    (picture,) = position_pictures(one)
-    vectors = picture.matrices["vectors"]
-    table = model.model.get_parameter("embeddings.position_embeddings.weight")
-    assert torch.equal(vectors, table[: len(one.keys)])
-    assert torch.cosine_similarity(vectors[1:-1], vectors[2:]).min() > 0.5
-
-
-def test_it_has_no_loss(model: HuggingFaceModel) -> None:
-    with pytest.raises(UserError, match="this is a BertModel, which has no head for it"):
-        model.gradients("The dog ran")
-
-
-def test_a_pair_is_parted(model: HuggingFaceModel) -> None:
-    (one,) = model.attention_maps("I wanted to have a party", "I bought a cake for it.")
-    assert one.second == 8
-    assert one.keys[one.second - 1 : one.second + 2] == ("[SEP]", "i", "bought")
-
-
-def test_its_weights_are_those_of_eager_attention(model: HuggingFaceModel) -> None:
-    (one,) = model.attention_maps("The dog ran after the cat.")
-    inputs = model.tokenizer("The dog ran after the cat.", return_tensors="pt")
-    model.model.set_attn_implementation("eager")
-    with torch.inference_mode():
-        expected = model.model(**inputs, output_attentions=True).attentions
-    model.model.set_attn_implementation("sdpa")
-    for layer, weights in zip(one.layers, expected, strict=True):
-        torch.testing.assert_close(layer.record.weights, weights, rtol=0, atol=1e-5)

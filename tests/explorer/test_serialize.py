@@ -121,11 +121,6 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         serialize("title", [panel()])
 
 
-def test_twelve_by_twelve_heads_of_128_tokens_are_below_four_megabytes() -> None:
-    text = str(pack(np.random.default_rng(0).dirichlet(np.ones(128), 128).astype(np.float32)))
-    assert 144 * len(text) <= 4_000_000
-
-
 def test_of_two_texts_each_block_has_its_share() -> None:
     shown = panel()
     pair = replace(shown.maps[0], second=3)

@@ -1,5 +1,6 @@
 """One word in two contexts: what is compared is what the layers computed."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -42,19 +43,14 @@ def test_cosines_and_distances_are_those_of_queries_keys_and_values() -> None:
     found = compared(first, second)
     assert found.pairs == ((2, 2),)
     for layer, (one, other) in enumerate(zip(first.layers, second.layers, strict=True)):
-        for h in range(4):
-            for part, (mine, its) in enumerate(
-                [
-                    (one.record.query[0, h, 2], other.record.query[0, h, 2]),
-                    (one.record.key[0, h // 2, 2], other.record.key[0, h // 2, 2]),
-                    (one.record.value[0, h // 2, 2], other.record.value[0, h // 2, 2]),
-                ]
-            ):
-                cosine = mine @ its / (mine.norm() * its.norm())
-                assert_close(found.cosines[0, layer, h, part], cosine)
-                assert_close(found.distances[0, layer, h, part], (mine - its).norm())
-                assert_close(found.vectors[0][part][layer, h], mine)
-                assert_close(found.vectors[1][part][layer, h], its)
+        for h, (part, name) in product(range(4), enumerate(("query", "key", "value"))):
+            of_head = h if name == "query" else h // 2
+            mine, its = (getattr(x.record, name)[0, of_head, 2] for x in (one, other))
+            cosine = mine @ its / (mine.norm() * its.norm())
+            assert_close(found.cosines[0, layer, h, part], cosine)
+            assert_close(found.distances[0, layer, h, part], (mine - its).norm())
+            assert_close(found.vectors[0][part][layer, h], mine)
+            assert_close(found.vectors[1][part][layer, h], its)
 
 
 def test_a_text_beside_itself_is_the_same_everywhere() -> None:
@@ -74,11 +70,8 @@ def test_only_the_heads_that_are_shown_are_compared() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"n_layers": 1}, {"d_model": 8}, {"n_heads": 2}])
-def test_models_of_other_sizes_are_not_compared(settings: dict[str, int]) -> None:
+def test_models_of_other_sizes_and_other_words_are_not_compared(settings: dict[str, int]) -> None:
     assert compare_tokens(read(PLAY), read(OTHER, **settings)) is None
-
-
-def test_texts_that_share_no_word_are_not_compared() -> None:
     assert compare_tokens(read(PLAY), read((2, 7, 8))) is None
 
 

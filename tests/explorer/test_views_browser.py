@@ -1,16 +1,14 @@
 """Views of sides, words and positions, in a browser: what is said is what was computed."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tiny_views import tiny_view
 
-from browser import chromium
+from browser import driven
 from regard.config import override
 from regard.explorer.intercept import score_steps
 from regard.explorer.look import look
@@ -31,13 +29,8 @@ NUMBER = r"(-?\d+\.\d+(?:e-?\d+)?)"
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(
-            executable_path=shutil.which(chromium()), args=["--no-sandbox"]
-        )
-        yield launched
-        launched.close()
+    with driven() as found:
+        yield found
 
 
 @pytest.fixture
@@ -180,20 +173,3 @@ def test_of_two_sentences_the_shares_of_blocks_are_listed(page: "Page", tmp_path
         [float(first[:, :second].sum(-1).mean()), float(first[:, second:].sum(-1).mean())], abs=6e-4
     )
     assert sum(shares) == pytest.approx(2, abs=2e-3)
-
-
-def test_views_in_a_page_of_ones_own_open_where_they_should(page: "Page", tmp_path: Path) -> None:
-    first = tiny_view(title="first").opening("matrix", layer=1, head=2)
-    second = tiny_view(title="second", seed=1).opening("step by step", layer=1, head=3)
-    place = tmp_path / "own.html"
-    html = f"<!doctype html><title>own</title><p>Mine.</p>{first.embed()}{second.embed()}"
-    place.write_text(html, "utf-8")
-    page.goto(place.as_uri())
-    page.get_by_label("weights of layer 1, head 2").wait_for()
-    page.get_by_role("columnheader", name="weight", exact=True).wait_for()
-    titles = page.get_by_role("heading", level=2)
-    assert titles.all_inner_texts() == ["first", "second"]
-    assert page.get_by_label("head", exact=True).evaluate_all("all => all.map((x) => x.value)") == [
-        "2",
-        "3",
-    ]

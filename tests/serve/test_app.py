@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from regard import edits, sites
 from regard.decoding.generate import generate
+from regard.models.builders import LanguageModel
 from regard.runs.run import Run
 from regard.serve.schemas import MAX_BYTES, MAX_CHARACTERS
 from regard.serve.security import HEADERS
@@ -113,50 +114,56 @@ def test_every_head_has_a_switch(runs: list[Path], page: TestClient) -> None:
 # What is refused
 
 
-def test_wishes_out_of_bounds(page: TestClient, runs: list[Path]) -> None:
-    cases: list[tuple[dict[str, Any], int, str]] = [
-        ({"model": 9}, 422, "no such model"),
-        ({"edit": "[[edit"}, 422, "edit: isn't TOML"),
-        ({"edit": '[[edit]]\nkind = "zero"'}, 422, "site"),
-        ({"edit": edits.zero("decoder.9.heads.0").to_toml()}, 422, "is not in this model"),
-        ({"edit": edits.zero("decoder.0.heads.0", at="cat").to_toml()}, 422, "no word 'cat'"),
-        ({"edit": "x" * (MAX_CHARACTERS + 1)}, 400, "edit"),
-        ({"model": -1}, 400, "invalid request"),
-        ({"model": "../decoder"}, 400, "invalid request"),
-        ({"model": "decoder"}, 400, "invalid request"),
-        ({"path": "/etc"}, 400, "unknown field"),
-        ({"text": ""}, 422, "a text is empty"),
-        ({"text": "xyz"}, 422, "the vocabulary has no"),
-        ({"text": TEXT * 20}, 422, "more than the model's context length"),
-        ({"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
-        ({"text": ["t"]}, 400, "invalid request"),
-        ({"second": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
-        ({"generated": [3] * 5000}, 400, "length"),
-        ({"generated": [-3]}, 400, "invalid request"),
-        ({"generated": [2**31 - 1]}, 422, "aren't in this model's vocabulary"),
-    ]
-    for body, code, says in cases:
-        answer = page.post("/look", json=request_body(**body))
+REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
+    ("/look", {"model": 9}, 422, "no such model"),
+    ("/look", {"edit": "[[edit"}, 422, "edit: isn't TOML"),
+    ("/look", {"edit": '[[edit]]\nkind = "zero"'}, 422, "site"),
+    ("/look", {"edit": edits.zero("decoder.9.heads.0").to_toml()}, 422, "is not in this model"),
+    ("/look", {"edit": edits.zero("decoder.0.heads.0", at="cat").to_toml()}, 422, "no word 'cat'"),
+    ("/look", {"edit": "x" * (MAX_CHARACTERS + 1)}, 400, "edit"),
+    ("/look", {"model": -1}, 400, "invalid request"),
+    ("/look", {"model": "../decoder"}, 400, "invalid request"),
+    ("/look", {"path": "/etc"}, 400, "unknown field"),
+    ("/look", {"text": ""}, 422, "a text is empty"),
+    ("/look", {"text": "xyz"}, 422, "the vocabulary has no"),
+    ("/look", {"text": TEXT * 20}, 422, "more than the model's context length"),
+    ("/look", {"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+    ("/look", {"text": ["t"]}, 400, "invalid request"),
+    ("/look", {"second": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+    ("/look", {"generated": [3] * 5000}, 400, "length"),
+    ("/look", {"generated": [-3]}, 400, "invalid request"),
+    ("/look", {"generated": [2**31 - 1]}, 422, "aren't in this model's vocabulary"),
+    ("/look", {"layers": "x"}, 422, "Only layers x: is not a list of numbers such as 0,2-3"),
+    ("/look", {"heads": "-1"}, 422, "Only heads -1: is not a list of numbers such as 0,2-3"),
+    ("/look", {"layers": "2"}, 422, "there are 2 layers of self-attention, numbered from 0, not 2"),
+    ("/look", {"heads": "9999"}, 422, "there are 2 heads, numbered from 0, not 9999"),
+    ("/look", {"compare": request_body(model=9)}, 422, "other side: no such model"),
+    ("/look", {"compare": request_body(model=1, text=TEXT * 9)}, 422, "other side: the text has"),
+    ("/look", {"compare": request_body(compare=request_body())}, 400, "unknown field"),
+    ("/detail", {"map": 0, "layer": 0, "head": 9}, 422, "is not among the heads on the page"),
+    ("/detail", {"map": 0, "layer": 9, "head": 0}, 422, "is not among the heads on the page"),
+    ("/detail", {"map": 9, "layer": 0, "head": 0}, 422, "is not among the heads on the page"),
+    ("/generate", {"max_new_tokens": 0}, 400, "max_new_tokens"),
+    ("/generate", {"max_new_tokens": 10**6}, 400, "max_new_tokens"),
+    ("/generate", {"temperature": -1}, 400, "temperature"),
+    ("/generate", {"seed": -1}, 400, "seed"),
+    ("/generate", {"seed": 2**40}, 400, "seed"),
+    ("/generate", {"model": 1}, 422, "encoder: this needs a causal language model"),
+    ("/generate", {"text": TEXT * 9}, 422, "more than the model's context length"),
+    ("/ask", {"model": 9}, 422, "no such model"),
+    ("/ask", {"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+    ("/ask", {"expected": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
+    ("/ask", {"index": "/etc/passwd"}, 400, "unknown field"),
+    ("/ask", {}, 422, "decoder: isn't trained on questions"),
+]
+
+
+def test_requests_out_of_bounds(page: TestClient, runs: list[Path]) -> None:
+    for place, body, code, says in REFUSED:
+        answer = page.post(place, json=request_body(**body))
         assert answer.status_code == code, answer.text
         assert says in answer.json()["error"]
         assert str(runs[0].parent) not in answer.text
-
-
-def test_writing_out_of_bounds(page: TestClient) -> None:
-    for body in [
-        {"max_new_tokens": 0},
-        {"max_new_tokens": 10**6},
-        {"temperature": -1},
-        {"seed": -1},
-        {"seed": 2**40},
-    ]:
-        assert page.post("/generate", json=request_body(**body)).status_code == 400
-
-
-def test_what_cannot_write_says_so_before_it_begins(page: TestClient) -> None:
-    answer = page.post("/generate", json=request_body(model=1))
-    assert answer.status_code == 422
-    assert answer.json()["error"].startswith("encoder: this needs a causal language model")
 
 
 def test_large_requests_are_refused(page: TestClient) -> None:
@@ -178,7 +185,7 @@ def test_only_json_is_read(page: TestClient) -> None:
 def test_strangers_reach_no_model(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for headers in [{"origin": "http://evil.example"}, {"host": "evil.example"}]:
         monkeypatch.setattr(Run, "load", lambda *_, **__: pytest.fail("a model was loaded"))
-        for place in ("/look", "/detail", "/generate"):
+        for place in ("/look", "/detail", "/generate", "/ask"):
             assert page.post(place, json=request_body(), headers=headers).status_code == 403
 
 
@@ -193,7 +200,7 @@ def test_there_are_no_other_places(page: TestClient) -> None:
 
 
 def test_other_methods_are_refused(page: TestClient) -> None:
-    assert page.get("/look").status_code == 405
+    assert page.get("/look").status_code == page.get("/ask").status_code == 405
     assert page.post("/models", json={}).status_code == 405
     answer = page.options("/look", headers={"access-control-request-method": "POST"})
     assert answer.status_code == 405
@@ -222,52 +229,29 @@ def test_a_broken_run_shows_its_reason_and_the_server_lives_on(
 def test_a_failing_model_shows_its_reason_and_the_server_lives_on(
     page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A failure after the first token ends the reply with a line; one before it is the reply."""
+
     def fail(*_: object) -> None:
         raise RuntimeError("out of\nmemory")
 
+    def fail_later(*given: Any) -> Any:
+        calls.append(1)
+        return extend(*given) if len(calls) <= 2 else fail()
+
+    error, calls = {"error": "decoder failed: RuntimeError: out of memory"}, list[int]()
+    method, extend = "regard.models.builders.LanguageModel.extend", LanguageModel.extend
+    writing = request_body(max_new_tokens=9)
     with monkeypatch.context() as patched:
         patched.setattr("regard.explorer.run_adapter.capture_attention", fail)
-        answer = page.post("/look", json=request_body())
-    assert answer.status_code == 500
-    assert answer.json() == {"error": "decoder failed: RuntimeError: out of memory"}
+        patched.setattr(method, fail)
+        for place, body in (("/look", request_body()), ("/generate", writing)):
+            answer = page.post(place, json=body)
+            assert (answer.status_code, answer.json()) == (500, error)
+        patched.setattr(method, fail_later)
+        lines = [*map(json.loads, page.post("/generate", json=writing).text.splitlines())]
+        assert ["token" in line for line in lines] == [True, True, False]
+        assert lines[-1] == error
     assert page.post("/look", json=request_body()).status_code == 200
-
-
-def test_a_failure_on_the_way_ends_the_writing_with_its_reason(
-    page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    extend, calls = "regard.models.builders.LanguageModel.extend", list[int]()
-    from regard.models.builders import LanguageModel
-
-    real = LanguageModel.extend
-
-    def failing(*args: object) -> object:
-        calls.append(1)
-        if len(calls) > 2:
-            raise RuntimeError("broken wire")
-        return real(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(extend, failing)
-    first, second, last = page.post(
-        "/generate", json=request_body(max_new_tokens=9)
-    ).text.splitlines()
-    assert json.loads(last) == {"error": "decoder failed: RuntimeError: broken wire"}
-    assert "token" in json.loads(first)
-    assert "token" in json.loads(second)
-
-
-def test_a_failure_before_the_first_token_is_no_success(
-    page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was a line in a reply of status 200."""
-
-    def failing(*_: object) -> None:
-        raise RuntimeError("broken wire")
-
-    monkeypatch.setattr("regard.models.builders.LanguageModel.extend", failing)
-    answer = page.post("/generate", json=request_body(max_new_tokens=9))
-    assert answer.status_code == 500
-    assert answer.json() == {"error": "decoder failed: RuntimeError: broken wire"}
 
 
 def test_a_client_that_leaves_while_it_asks_is_no_error(runs: list[Path]) -> None:

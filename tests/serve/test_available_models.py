@@ -9,18 +9,20 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.serve.available_models import AvailableModel, find_runs, model_info
 from regard.serve.errors import public_message
+from tiny_explored import tiny_folder
 from tiny_served import available, save_run
 
 parts = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
 
 
-def test_each_run_has_a_name_of_its_own(tmp_path: Path) -> None:
+def test_each_model_has_a_name_of_its_own(tmp_path: Path) -> None:
     paths = [tmp_path / place / "run" for place in "abc"]
     for path in paths:
         path.mkdir(parents=True)
         (path / "config.toml").touch()
-    models = available(*paths)
-    assert [one.name for one in models] == ["run", "run (2)", "run (3)"]
+    paths.append(tiny_folder(tmp_path / "d" / "run", "gpt2"))
+    models = available(*paths[:3], f"hf:{paths[3]}")
+    assert [one.name for one in models] == ["run", "run (2)", "run (3)", "run (4)"]
     assert [one.path for one in models] == [path.resolve() for path in paths]
 
 

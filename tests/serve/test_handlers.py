@@ -4,13 +4,10 @@ from base64 import b64decode
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from regard import api
-from regard.errors import UserError
-from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.serve import handlers
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest
@@ -28,13 +25,6 @@ def viewed(run: Run, **wishes: Any) -> dict[str, Any]:
     return handlers.look_data([handlers.capture_view(run, wish)], wish)
 
 
-def test_a_view_is_what_look_shows() -> None:
-    for family, second in (("decoder", None), ("encoder", "ran"), ("encoder-decoder", "god")):
-        run = new_run(family)
-        expected = look(run, TEXT, second)
-        assert viewed(run, second=second) == expected.with_detail(()).data
-
-
 @pytest.mark.parametrize("family", WRITERS)
 @pytest.mark.parametrize("temperature", [0.0, 2.0])
 def test_the_tokens_are_those_that_generate_writes(family: str, temperature: float) -> None:
@@ -45,7 +35,7 @@ def test_the_tokens_are_those_that_generate_writes(family: str, temperature: flo
     assert [len(line["text"]) for line in tokens] == [
         len(text) - len(tokens) + i for i in range(1, len(tokens) + 1)
     ], "a character a token"
-    assert "end" in end
+    assert end["end"] in ("Token limit reached.", "End of text.")
     for line in tokens:
         probabilities = [p for _, p in line["candidates"]]
         assert probabilities == sorted(probabilities, reverse=True)
@@ -92,10 +82,6 @@ def test_a_full_block_is_looked_at_to_its_end() -> None:
     assert len(side["maps"][0]["queries"]) == BLOCK
 
 
-def test_the_end_is_told() -> None:
-    assert written(new_run("decoder"), max_new_tokens=2)[-1] == {"end": "Token limit reached."}
-
-
 @pytest.mark.parametrize(
     ("family", "second"), [("decoder", None), ("favor", None), ("encoder-decoder", "god")]
 )
@@ -121,30 +107,3 @@ def unpack(head: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
 
 def floats(text: str) -> np.ndarray:
     return np.frombuffer(b64decode(text), "<f4")
-
-
-@pytest.mark.parametrize(("map", "layer", "head"), [(0, 0, 9), (0, 9, 0), (9, 0, 0)])
-def test_heads_that_are_not_there_are_refused(map: int, layer: int, head: int) -> None:
-    wish = DetailRequest(model=0, text=TEXT, map=map, layer=layer, head=head)
-    with pytest.raises(UserError, match="is not among the heads on the page"):
-        handlers.detail_data(new_run("decoder"), wish)
-
-
-def test_what_cannot_be_done_is_refused() -> None:
-    decoder, encoder, rnn = (new_run(family) for family in ("decoder", "encoder", "rnn"))
-    with pytest.raises(UserError, match="needs a causal language model"):
-        handlers.generate_lines(encoder, GenerateRequest(model=0, text=TEXT))
-    with pytest.raises(UserError, match="more than the model's context length"):
-        handlers.generate_lines(decoder, GenerateRequest(model=0, text=TEXT * 9))
-    with pytest.raises(UserError, match="aren't in this model's vocabulary"):
-        viewed(decoder, generated=(10**6,))
-    with pytest.raises(UserError, match="no attention"):
-        viewed(rnn, generated=(2,))
-    with pytest.raises(UserError, match="is empty"):
-        viewed(decoder, text="")
-
-
-def test_answers_can_be_sent() -> None:
-    run = new_run("encoder-decoder")
-    data = viewed(run)
-    assert msgspec.json.decode(msgspec.json.encode(data))["title"] == f"tiny: {TEXT}"

@@ -40,11 +40,6 @@ def test_the_runs_that_were_used_last_are_kept(tmp_path: Path, loaded: list[str]
     assert loaded == ["a", "b", "c", "a"]
 
 
-def test_a_run_knows_its_name_only(tmp_path: Path) -> None:
-    models = ModelCache(available(save_run(tmp_path / "a")), CPU)
-    assert models.use(ModelKey(0), path_of) == Path("a")
-
-
 def test_a_model_before_its_training_is_one_of_those_that_are_kept(
     tmp_path: Path, loaded: list[str]
 ) -> None:
@@ -57,13 +52,6 @@ def test_a_model_before_its_training_is_one_of_those_that_are_kept(
     for which in (ModelKey(1), ModelKey(0)):
         models.use(which, path_of)
     assert models.use(ModelKey(0, untrained=True), lambda model: model) is not fresh[0]
-
-
-@pytest.mark.parametrize("number", [-1, 1, 99])
-def test_there_are_no_other_runs(number: int, tmp_path: Path) -> None:
-    models = ModelCache(available(save_run(tmp_path / "a")), CPU)
-    with pytest.raises(UserError, match="no such model"):
-        models.use(ModelKey(number), lambda run: run)
 
 
 def test_a_damaged_run_is_tried_again_when_it_is_mended(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,10 +15,10 @@ from regard.runs.run import Run
 from regard.runs.training_text import open_run_index
 from regard.serve.replies import SHOWN
 from regard.serve.schemas import MAX_CHARACTERS
-from regard.tasks.examples import Example, encode_questions
+from regard.tasks.examples import Example
 from regard.uncertainty.calibration import calibrate_run, load_calibration, save_calibration
 from regard.uncertainty.signals import SIGNALS
-from tiny import BLOCK, PEOPLE, Command, succeeded
+from tiny import PEOPLE, Command, succeeded
 from tiny_served import client, save_run
 
 QUESTION = "Where was Mia Bell born?"
@@ -124,27 +123,6 @@ def test_any_text_gets_a_reply(page: TestClient) -> None:
         assert (found["reason"] is None) == (found["answer"] is not None)
 
 
-def test_requests_out_of_bounds(page: TestClient) -> None:
-    cases: list[tuple[dict[str, Any], int, str]] = [
-        ({"model": 9}, 422, "no such model"),
-        ({"model": -1}, 400, "invalid request"),
-        ({"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
-        ({"expected": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
-        ({"index": "/etc/passwd"}, 400, "unknown field"),
-    ]
-    for changes, code, says in cases:
-        answer = page.post("/ask", json=body() | changes)
-        assert answer.status_code == code, answer.text
-        assert says in answer.json()["error"]
-
-
-def test_a_run_without_questions_is_refused(tmp_path: Path) -> None:
-    answer = client(save_run(tmp_path / "decoder")).post("/ask", json=body("the dog"))
-    assert answer.status_code == 422
-    assert answer.json()["error"].startswith("decoder: isn't trained on questions")
-    assert str(tmp_path) not in answer.text
-
-
 @pytest.mark.parametrize("name", [RUN_INDEX, "calibration.json"])
 def test_damaged_files_are_named_without_their_path(name: str, run: Path, page: TestClient) -> None:
     (run / name).write_bytes(b"damaged")
@@ -161,20 +139,3 @@ def test_a_finetuned_run_reads_the_index_of_its_parent(indexed: Path, tmp_path: 
     origin["ancestors"] = [{"run": str(indexed)}]
     (child / "origin.json").write_text(json.dumps(origin))
     assert client(child).post("/ask", json=body()).json()["evidence"]["documents"] == 1
-
-
-def test_strangers_get_no_reply(page: TestClient) -> None:
-    for headers in [{"origin": "http://evil.example"}, {"host": "evil.example"}]:
-        assert page.post("/ask", json=body(), headers=headers).status_code == 403
-        assert page.get("/ask").status_code == 405
-
-
-def test_the_answering_step_is_the_last_one_of_the_prompt(run: Path, page: TestClient) -> None:
-    data = page.post("/look", json=body(generated=[])).json()
-    loaded = Run.load(run)
-    (prompt,) = encode_questions(loaded.template, [Example(text=QUESTION)], BLOCK)
-    step = loaded.template.open_answer(prompt)
-    queries = data["panels"][0]["maps"][0]["queries"]
-    assert len(queries) == len(step)
-    steps = page.post("/detail", json=body(generated=[], map=0, layer=0, head=0))
-    assert steps.json()["steps"][-1]["name"] == "weight"

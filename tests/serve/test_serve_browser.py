@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import axe, driven
+from browser import axe, driven, violations
 from regard import edits
 from regard.explorer import page as pages
 from tiny import Command, succeeded
@@ -345,9 +345,3 @@ def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width:
         button(page, "Look").click()
         page.get_by_role("alert").get_by_text("Only layers").wait_for()
         assert violations(page) == [], "when something is refused"
-
-
-def violations(page: "Page") -> list[str]:
-    found = page.evaluate("axe.run()")
-    assert found["passes"], "it looked"
-    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]]

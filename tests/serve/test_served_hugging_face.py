@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import torch
 from huggingface_hub import constants
 
 import regard
@@ -14,8 +13,7 @@ from regard import edits
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.look import look
-from regard.serve.available_models import EXAMPLE, AvailableHuggingFaceModel, model_info
-from regard.serve.models import ModelCache, ModelKey
+from regard.serve.available_models import EXAMPLE, model_info
 from tiny_explored import PAIRED, tiny_folder
 from tiny_served import available, client, request_body, save_run
 
@@ -53,25 +51,21 @@ def cached(cache: Path, name: str, folder: Path) -> None:
 def test_a_page_is_what_look_shows(family: str, folder: Path) -> None:
     page = client(folder / "run", f"hf:{folder / family}")
     for untrained in (False, True):
-        data = page.post("/look", json=request_body(model=1, text=TEXT, untrained=untrained)).json()
+        asked = request_body(model=1, text=TEXT, untrained=untrained)
+        data = page.post("/look", json=asked).json()
         model = HuggingFaceModel.load(folder / family)
         expected = look(model.untrained() if untrained else model, TEXT).with_detail(()).data
         assert data["title"] == expected["title"] == f"{family}{', untrained' * untrained}: {TEXT}"
-        for found, one in zip(
-            data["panels"][0]["maps"], expected["panels"][0]["maps"], strict=True
-        ):
+        maps = zip(data["panels"][0]["maps"], expected["panels"][0]["maps"], strict=True)
+        for found, one in maps:
             assert found["layers"] == one["layers"]
-        steps = page.post(
-            "/detail",
-            json=request_body(model=1, text=TEXT, untrained=untrained, map=0, layer=1, head=3),
-        ).json()
+        steps = page.post("/detail", json={**asked, "map": 0, "layer": 1, "head": 3}).json()
         assert steps["steps"][-1]["name"] == "weight"
 
 
 def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
-    for one, family in zip(
-        available(*(f"hf:{folder / f}" for f in FAMILIES)), FAMILIES, strict=True
-    ):
+    models = available(*(f"hf:{folder / family}" for family in FAMILIES))
+    for one, family in zip(models, FAMILIES, strict=True):
         assert model_info(one) == {
             "name": family,
             "description": f"Hugging Face {family}",
@@ -83,27 +77,13 @@ def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
         }
 
 
-def test_a_name_in_the_cache_stands_for_its_folder(folder: Path, cache: Path) -> None:
-    cached(cache, "someone/some-model", folder / "gpt2")
-    models = available("hf:someone/some-model")
-    assert model_info(models[0])["name"] == "someone/some-model"
-    title = ModelCache(models, torch.device("cpu")).use(
-        ModelKey(0), lambda model: look(model, TEXT).title
-    )
-    assert title == f"someone/some-model: {TEXT}"
-
-
-@pytest.mark.parametrize("name", ["nowhere", "no/such/folder", "some/model", "~nobody/x", ""])
-def test_what_is_missing_is_refused_at_once(name: str) -> None:
-    with pytest.raises(UserError, match="is no folder, and not in Hugging Face's cache") as error:
-        available(f"hf:{name}")
-    assert str(error.value).startswith(f"hf:{name}: ")
-    assert "\n" not in str(error.value)
-
-
-def test_a_folder_of_something_else_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"it has no config\.json"):
-        available(f"hf:{tmp_path}")
+def test_what_is_missing_is_refused_at_once(tmp_path: Path) -> None:
+    for name, message in (
+        ("nowhere", "hf:nowhere: is no folder, and not in Hugging Face's cache"),
+        (str(tmp_path), r"it has no config\.json"),
+    ):
+        with pytest.raises(UserError, match=message):
+            available(f"hf:{name}")
 
 
 def test_no_message_shows_where_they_lie(folder: Path, cache: Path) -> None:
@@ -161,11 +141,10 @@ def test_an_edited_model_is_the_imported_run(family: str, folder: Path) -> None:
     page = client(folder / "run", f"hf:{folder / family}")
     own = page.post("/look", json=request_body(model=1, text=TEXT)).json()
     second = "in Rome" if family == "t5" else None
-    body = {"model": 1, "text": TEXT, "second": second}
-    unedited = request_body(**body, imported=True)
-    both = page.post(
-        "/look", json=request_body(**body, edit=edit.to_toml(), compare=unedited)
-    ).json()
+    body = request_body(model=1, text=TEXT, second=second)
+    unedited = body | {"imported": True}
+    sides = body | {"edit": edit.to_toml(), "compare": unedited}
+    both = page.post("/look", json=sides).json()
     run = regard.load(f"hf:{folder / family}")
     for panel, given in zip(both["panels"], (edit, None), strict=True):
         expected = look(run, TEXT, second, edit=given).with_detail(()).data["panels"][0]
@@ -189,10 +168,3 @@ def test_what_a_model_lacks_is_refused(folder: Path) -> None:
     assert answer.json()["error"] == "gpt2: has no head that predicts the next token"
     answer = page.post("/look", json=request_body(text=TEXT, generated=[10**6]))
     assert "aren't in this model's vocabulary" in answer.json()["error"]
-
-
-def test_offers_of_both_kinds_have_names_of_their_own(folder: Path, tmp_path: Path) -> None:
-    run = save_run(tmp_path / "bert")
-    models = available(run, f"hf:{folder / 'bert'}")
-    assert [one.name for one in models] == ["bert", "bert (2)"]
-    assert [isinstance(one, AvailableHuggingFaceModel) for one in models] == [False, True]
