@@ -182,23 +182,15 @@ class SelfAttention(nn.Module):
         state: State,
         attention_mask: TokenMask | None,
         values: SharedValues | None = None,
+        *,
+        last: bool = False,
     ) -> tuple[Heads, State]:
-        """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
-        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask, values)
+        """Return causal attention of new tokens to themselves and to all earlier ones, by head.
 
-    def extend_last(
-        self,
-        x: Hidden,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: TokenMask | None,
-        values: SharedValues | None = None,
-    ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
-        """Extend the state as `extend`; return only the outputs of each row's last real token."""
-        return self._extend(
-            self.attention.extend_last, x, rope, bias, state, attention_mask, values
-        )
+        With `last`, only the outputs of each row's last real token are returned.
+        """
+        attend = self.attention.extend_last if last else self.attention.extend
+        return self._extend(attend, x, rope, bias, state, attention_mask, values)
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         """Return queries, keys and values of all heads, concatenated."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import AnyBias, Mask, State
@@ -74,8 +73,10 @@ class LayerWithCanon(Layer):
         attention_mask: TokenMask | None,
         memory: State | None = None,
         values: SharedValues | None = None,
+        *,
+        last: bool = False,
     ) -> tuple[Hidden, ConvolvedState]:
-        """Return the output of new tokens, and the state with them."""
+        """Return the output of new tokens, and the state with them, as `Layer.extend`."""
         assert isinstance(state, ConvolvedState)
         convolve = _OverNewTokens(iter(state.before), attention_mask)
         read = convolve(self.canon_a, self._before(self.norm_attention, x))
@@ -83,21 +84,8 @@ class LayerWithCanon(Layer):
             read, rope, bias, state.attention, attention_mask, values
         )
         x = self._feed(x, self.self_attention.finish(read, out), memory, convolve)
+        x = last_real(x, attention_mask) if last else x
         return x, ConvolvedState(attention, convolve.last)
-
-    def extend_last(
-        self,
-        x: Hidden,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: TokenMask | None,
-        memory: State | None = None,
-        values: SharedValues | None = None,
-    ) -> tuple[Float[Tensor, "b 1 d"], ConvolvedState]:
-        """Extend the state as `extend`; return only each row's last real token."""
-        x, grown = self.extend(x, rope, bias, state, attention_mask, memory, values)
-        return last_real(x, attention_mask), grown
 
     def _feed(
         self, x: Tensor, attended: Tensor, memory: State | None, convolve: Convolve

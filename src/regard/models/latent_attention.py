@@ -78,13 +78,15 @@ class LatentSelfAttention(SelfAttention):
         state: State,
         attention_mask: TokenMask | None,
         values: SharedValues | None = None,
+        *,
+        last: bool = False,
     ) -> tuple[Heads, State]:
         """Return causal attention of new tokens to themselves and to all earlier ones, by head.
 
         A prompt is computed with keys and values by head, which are narrower than the latents.
         """
-        if not isinstance(state, LatentCache) or not state.is_empty or x.shape[1] == 1:
-            return super().extend(x, rope, bias, state, attention_mask, values)
+        if last or not isinstance(state, LatentCache) or not state.is_empty or x.shape[1] == 1:
+            return super().extend(x, rope, bias, state, attention_mask, values, last=last)
         latents = self._latents(x, rope)
         mask = Mask(alignment="start", window_size=self.window_size)
         out = self.attention(self._queries(x, rope), *self._up(latents), mask=mask, bias=bias)

@@ -93,29 +93,18 @@ class Layer(CheckpointedModule):
         attention_mask: TokenMask | None,
         memory: State | None = None,
         values: SharedValues | None = None,
+        *,
+        last: bool = False,
     ) -> tuple[Hidden, State]:
-        """Return the output of new tokens, and the state with them."""
-        read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask, values)
-        return self._rest(x, self.self_attention.finish(read, out), memory), state
+        """Return the output of new tokens, and the state with them.
 
-    def extend_last(
-        self,
-        x: Hidden,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: TokenMask | None,
-        memory: State | None = None,
-        values: SharedValues | None = None,
-    ) -> tuple[Float[Tensor, "b 1 d"], State]:
-        """Extend the state as `extend`; return only each row's last real token."""
-        read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend_last(
-            read, rope, bias, state, attention_mask, values
-        )
-        x, read = last_real(x, attention_mask), last_real(read, attention_mask)
-        return self._rest(x, self.self_attention.finish(read, out), memory), state
+        With `last`, only the output of each row's last real token is returned.
+        """
+        read, attention = self._before(self.norm_attention, x), self.self_attention
+        out, state = attention.extend(read, rope, bias, state, attention_mask, values, last=last)
+        if last:
+            x, read = last_real(x, attention_mask), last_real(read, attention_mask)
+        return self._rest(x, attention.finish(read, out), memory), state
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
         """Return the stream after self-attention and the following branches."""

@@ -3,7 +3,7 @@
 Shapes: b rows, n tokens, m tokens of a source, d = d_model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias, cast
@@ -239,27 +239,25 @@ class Decoder(Transformer):
         Raises:
             IndexError: a real token is beyond the context length.
         """
-        steps = [layer.extend for layer in self._layers()]
-        return self._extend(steps, input_ids, states, attention_mask)
+        return self._extend(input_ids, states, attention_mask)
 
     def extend_last(
         self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b d"], DecoderStates]:
         """Hidden state of each row's last real token. Otherwise the same as `extend`."""
-        steps = [layer.extend for layer in self._layers()]
-        if input_ids.shape[1] > 1:
-            steps[-1] = self._layers()[-1].extend_last
-        x, layers = self._extend(steps, input_ids, states, attention_mask)
+        last = input_ids.shape[1] > 1
+        x, layers = self._extend(input_ids, states, attention_mask, last=last)
         return x[:, 0], layers
 
     def _extend(
         self,
-        steps: Sequence[Callable[..., tuple[Tensor, State]]],
         input_ids: Tensor,
         states: DecoderStates,
         attention_mask: Tensor | None,
+        *,
+        last: bool = False,
     ) -> tuple[Tensor, DecoderStates]:
-        """Return the hidden states of new tokens, by a step of each layer, and the states."""
+        """Return the hidden states of new tokens, or of the last real ones, and the states."""
         positions = states.length.unsqueeze(1)
         if input_ids.shape[1] != 1:
             positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
@@ -271,12 +269,15 @@ class Decoder(Transformer):
             ngrams, last_ids = self.ngrams.extend(input_ids, last_ids, attention_mask)
         x, ropes = self._embed(input_ids, positions, ngrams)
         values, grown = self._shared_values(input_ids), []
-        memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
+        n = len(states.layers)
+        memories: Sequence[State | None] = states.memories or [None] * n
+        of_last = [False] * (n - 1) + [last]
+        each = zip(self._layers(), ropes, states.layers, memories, of_last, strict=True)
         with self._checked(x):
-            for step, rope, state, memory in zip(
-                steps, ropes, states.layers, memories, strict=True
-            ):
-                x, state = step(x, rope, self.bias, state, attention_mask, memory, values)
+            for layer, rope, state, memory, ends in each:
+                x, state = layer.extend(
+                    x, rope, self.bias, state, attention_mask, memory, values, last=ends
+                )
                 grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories, last_ids)
 
