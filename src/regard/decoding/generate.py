@@ -209,18 +209,11 @@ def generate_ids(
     >>> [len(row.ids) for row in rows]
     [3, 3]
     """
-    steps = _steps(
-        model,
-        prompts,
-        max_new_tokens=max_new_tokens,
-        stop_ids=stop_ids,
-        sampling=sampling,
-        device=device,
-    )
+    decoding = Decoding.start(model, prompts, max_new_tokens, device)
     tokens: list[Tensor] = []
     scores: list[Tensor] = []
     waiting: list[Tensor] = []
-    for token, logits in steps:
+    for token, logits in _steps(decoding, max_new_tokens, stop_ids, sampling):
         tokens.append(token)
         waiting.append(logits)
         if len(waiting) * logits.numel() >= SCORED_TOGETHER:
@@ -256,22 +249,16 @@ def _scores(
 
 
 def _steps(
-    model: Generator,
-    prompts: Sequence[Sequence[int]],
-    *,
-    max_new_tokens: int,
-    stop_ids: Sequence[int] = (),
-    sampling: Sampling = GREEDY,
-    device: torch.device | None = None,
+    decoding: Decoding, max_new_tokens: int, stop_ids: Sequence[int], sampling: Sampling
 ) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, "rows vocabulary"]]]:
     """Yield each row's next token and the logits before it, until all rows have reached a stop id.
 
     A finished row is still extended until then.
     """
-    decoding = Decoding.start(model, prompts, max_new_tokens, device)
-    shape = len(prompts), max_new_tokens
+    rows = len(decoding.logits)
+    shape = rows, max_new_tokens
     drawn = sampling.uniforms(*shape) if sampling.temperature else torch.zeros(shape)
-    stops, unfinished = frozenset(stop_ids), set(range(len(prompts)))
+    stops, unfinished = frozenset(stop_ids), set(range(rows))
     for step, numbers in enumerate(drawn.to(decoding.logits.device).unbind(1), 1):
         token = sampling.choose(decoding.logits, numbers)
         yield token, decoding.logits
@@ -302,15 +289,8 @@ def stream(
     torch.Size([2]) torch.Size([2, 15])
     torch.Size([2]) torch.Size([2, 15])
     """
-    steps = _steps(
-        model,
-        prompts,
-        max_new_tokens=max_new_tokens,
-        stop_ids=stop_ids,
-        sampling=sampling,
-        device=device,
-    )
-    for token, logits in steps:
+    decoding = Decoding.start(model, prompts, max_new_tokens, device)
+    for token, logits in _steps(decoding, max_new_tokens, stop_ids, sampling):
         if not logits.isfinite().all():
             raise NonFiniteError(DAMAGED)
         yield token, logits

@@ -26,8 +26,13 @@ from regard.huggingface.convert.fields import (
 )
 from regard.models.attention_layers import SelfAttention
 from regard.models.builders import make_model
-from regard.models.config import ModelConfig, TransformerConfig
-from regard.models.head_config import EmbeddingHeadConfig, HeadConfig, MaskedLMHeadConfig
+from regard.models.config import DecoderConfig, ModelConfig, TransformerConfig
+from regard.models.head_config import (
+    EmbeddingHeadConfig,
+    HeadConfig,
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+)
 from regard.models.pattern import expand, fold
 from regard.models.tensors import saved_tensors
 
@@ -82,8 +87,8 @@ class Family:
     model_type: str
     architecture: str
     """Name of the class in transformers."""
-    config: type[ModelConfig]
-    head: HeadConfig
+    config: type[ModelConfig] = DecoderConfig
+    head: HeadConfig = field(default_factory=LMHeadConfig)
     fields: tuple[Entry, ...]
     """Fields of config.json; later entries take precedence."""
     tensors: Mapping[str, str | tuple[str, ...] | Stored]

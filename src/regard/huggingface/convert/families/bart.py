@@ -12,7 +12,6 @@ from regard.huggingface.convert.fields import (
     both,
 )
 from regard.models.config import EncoderDecoderConfig
-from regard.models.head_config import LMHeadConfig
 
 
 def _stack(stack: str) -> dict[str, str | tuple[str, ...]]:
@@ -20,18 +19,11 @@ def _stack(stack: str) -> dict[str, str | tuple[str, ...]]:
     return {
         f"body.{stack}.absolute.vectors": f"model.{stack}.embed_positions.weight",
         f"body.{stack}.norm": f"model.{stack}.layernorm_embedding",
-        f"{ours}.self_attention.qkv_proj": (
-            f"{theirs}.self_attn.q_proj",
-            f"{theirs}.self_attn.k_proj",
-            f"{theirs}.self_attn.v_proj",
-        ),
+        f"{ours}.self_attention.qkv_proj": tuple(f"{theirs}.self_attn.{x}_proj" for x in "qkv"),
         f"{ours}.self_attention.o_proj": f"{theirs}.self_attn.out_proj",
         f"{ours}.norm_attention": f"{theirs}.self_attn_layer_norm",
         f"{ours}.cross_attention.q_proj": f"{theirs}.encoder_attn.q_proj",
-        f"{ours}.cross_attention.kv_proj": (
-            f"{theirs}.encoder_attn.k_proj",
-            f"{theirs}.encoder_attn.v_proj",
-        ),
+        f"{ours}.cross_attention.kv_proj": tuple(f"{theirs}.encoder_attn.{x}_proj" for x in "kv"),
         f"{ours}.cross_attention.o_proj": f"{theirs}.encoder_attn.out_proj",
         f"{ours}.norm_cross": f"{theirs}.encoder_attn_layer_norm",
         f"{ours}.feed_forward.up_proj": f"{theirs}.fc1",
@@ -52,7 +44,6 @@ BART = Family(
     model_type="bart",
     architecture="BartForConditionalGeneration",
     config=EncoderDecoderConfig,
-    head=LMHeadConfig(),
     fields=(
         Required("add_final_layer_norm", False),
         Required("normalize_before", False),

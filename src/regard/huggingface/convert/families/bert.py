@@ -63,10 +63,8 @@ def _tensors(prefix: str) -> dict[str, str | tuple[str, ...]]:
         "body.absolute.vectors": f"{prefix}.embeddings.position_embeddings.weight",
         "body.token_type_embedding": f"{prefix}.embeddings.token_type_embeddings",
         "body.norm": f"{prefix}.embeddings.LayerNorm",
-        "body.layers.*.self_attention.qkv_proj": (
-            f"{layer}.attention.self.query",
-            f"{layer}.attention.self.key",
-            f"{layer}.attention.self.value",
+        "body.layers.*.self_attention.qkv_proj": tuple(
+            f"{layer}.attention.self.{part}" for part in ("query", "key", "value")
         ),
         "body.layers.*.self_attention.o_proj": f"{layer}.attention.output.dense",
         "body.layers.*.norm_attention": f"{layer}.attention.output.LayerNorm",
@@ -143,10 +141,8 @@ DISTILBERT = Family(
         "body.embedding": "distilbert.embeddings.word_embeddings",
         "body.absolute.vectors": "distilbert.embeddings.position_embeddings.weight",
         "body.norm": "distilbert.embeddings.LayerNorm",
-        "body.layers.*.self_attention.qkv_proj": (
-            "distilbert.transformer.layer.*.attention.q_lin",
-            "distilbert.transformer.layer.*.attention.k_lin",
-            "distilbert.transformer.layer.*.attention.v_lin",
+        "body.layers.*.self_attention.qkv_proj": tuple(
+            f"distilbert.transformer.layer.*.attention.{x}_lin" for x in "qkv"
         ),
         "body.layers.*.self_attention.o_proj": "distilbert.transformer.layer.*.attention.out_lin",
         "body.layers.*.norm_attention": "distilbert.transformer.layer.*.sa_layer_norm",

@@ -25,8 +25,6 @@ from regard.huggingface.convert.fields import (
     layer_kinds,
     nested,
 )
-from regard.models.config import DecoderConfig
-from regard.models.head_config import LMHeadConfig
 from regard.models.pattern import expand, fold
 
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
@@ -135,8 +133,6 @@ def _family(
     return Family(
         model_type=model_type,
         architecture=architecture,
-        config=DecoderConfig,
-        head=LMHeadConfig(),
         fields=fields,
         tensors={**TENSORS, **tensors},
         unused=FREQUENCIES,

@@ -2,14 +2,10 @@
 
 from regard.huggingface.convert.family import TRANSPOSED, Family, Stored
 from regard.huggingface.convert.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required
-from regard.models.config import DecoderConfig
-from regard.models.head_config import LMHeadConfig
 
 GPT2 = Family(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
-    config=DecoderConfig,
-    head=LMHeadConfig(),
     fields=(
         Required("add_cross_attention", False),
         Required("pruned_heads", {}),

@@ -5,7 +5,6 @@ from torch import Tensor
 from regard.huggingface.convert.family import Family, Layout, Stored
 from regard.huggingface.convert.fields import ACTIVATIONS, Constant, Dropout, Renamed, Rope
 from regard.models.config import DecoderConfig
-from regard.models.head_config import LMHeadConfig
 
 
 def _load_heads(x: Tensor, config: DecoderConfig) -> Tensor:
@@ -22,8 +21,6 @@ def _save_heads(x: Tensor, config: DecoderConfig) -> Tensor:
 GPT_NEOX = Family(
     model_type="gpt_neox",
     architecture="GPTNeoXForCausalLM",
-    config=DecoderConfig,
-    head=LMHeadConfig(),
     fields=(
         Renamed("max_position_embeddings", "context_length"),
         Renamed("num_hidden_layers", "n_layers"),

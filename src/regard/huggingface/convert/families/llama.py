@@ -14,8 +14,6 @@ from regard.huggingface.convert.fields import (
     Values,
     layer_kinds,
 )
-from regard.models.config import DecoderConfig
-from regard.models.head_config import LMHeadConfig
 from regard.models.pattern import expand, fold
 
 
@@ -97,10 +95,8 @@ SIZES: tuple[Entry, ...] = (
 TENSORS: dict[str, str | tuple[str, ...]] = {
     "body.embedding": "model.embed_tokens",
     "body.layers.*.norm_attention": "model.layers.*.input_layernorm",
-    "body.layers.*.self_attention.qkv_proj": (
-        "model.layers.*.self_attn.q_proj",
-        "model.layers.*.self_attn.k_proj",
-        "model.layers.*.self_attn.v_proj",
+    "body.layers.*.self_attention.qkv_proj": tuple(
+        f"model.layers.*.self_attn.{x}_proj" for x in "qkv"
     ),
     "body.layers.*.self_attention.q_norm": "model.layers.*.self_attn.q_norm",
     "body.layers.*.self_attention.k_norm": "model.layers.*.self_attn.k_norm",
@@ -120,8 +116,6 @@ def _family(model_type: str, architecture: str, *own: Entry) -> Family:
     return Family(
         model_type=model_type,
         architecture=architecture,
-        config=DecoderConfig,
-        head=LMHeadConfig(),
         fields=(
             *SIZES,
             Renamed("hidden_act", "activation", default="silu", values=ACTIVATIONS),

@@ -28,7 +28,6 @@ from regard.huggingface.convert.fields import (
     refused,
 )
 from regard.models.config import DecoderConfig, TransformerConfig
-from regard.models.head_config import LMHeadConfig
 from regard.models.pattern import expand, fold
 
 _LINEAR, _FULL = "linear_attention", "full_attention"
@@ -161,8 +160,6 @@ def _is_linear(layer: TransformerConfig) -> bool:
 QWEN3_NEXT = Family(
     model_type="qwen3_next",
     architecture="Qwen3NextForCausalLM",
-    config=DecoderConfig,
-    head=LMHeadConfig(),
     fields=(
         _Dense(),
         Required("attention_bias", False),

@@ -9,7 +9,6 @@ from torch import Tensor
 from regard.huggingface.convert.family import TRANSPOSED, Family, Stored
 from regard.huggingface.convert.fields import Constant, Dropout, Renamed, Values, both
 from regard.models.config import EncoderDecoderConfig
-from regard.models.head_config import LMHeadConfig
 
 
 class _DecoderLayers:
@@ -64,10 +63,8 @@ def _stack(ours: str, theirs: str, feed_forward: int) -> dict[str, str | tuple[s
             (f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",), TRANSPOSED
         ),
         f"{ours}.layers.*.norm_attention": f"{block}.0.layer_norm",
-        f"{ours}.layers.*.self_attention.qkv_proj": (
-            f"{block}.0.SelfAttention.q",
-            f"{block}.0.SelfAttention.k",
-            f"{block}.0.SelfAttention.v",
+        f"{ours}.layers.*.self_attention.qkv_proj": tuple(
+            f"{block}.0.SelfAttention.{x}" for x in "qkv"
         ),
         f"{ours}.layers.*.self_attention.o_proj": f"{block}.0.SelfAttention.o",
         f"{ours}.layers.*.norm_feed_forward": f"{block}.{feed_forward}.layer_norm",
@@ -101,7 +98,6 @@ T5 = Family(
     model_type="t5",
     architecture="T5ForConditionalGeneration",
     config=EncoderDecoderConfig,
-    head=LMHeadConfig(),
     fields=(
         Renamed("n_positions", *both("context_length"), default=512),
         Renamed("num_layers", "encoder.n_layers"),
@@ -128,9 +124,8 @@ T5 = Family(
         **_stack("body.decoder", "decoder", 2),
         "body.decoder.layers.*.norm_cross": "decoder.block.*.layer.1.layer_norm",
         "body.decoder.layers.*.cross_attention.q_proj": "decoder.block.*.layer.1.EncDecAttention.q",
-        "body.decoder.layers.*.cross_attention.kv_proj": (
-            "decoder.block.*.layer.1.EncDecAttention.k",
-            "decoder.block.*.layer.1.EncDecAttention.v",
+        "body.decoder.layers.*.cross_attention.kv_proj": tuple(
+            f"decoder.block.*.layer.1.EncDecAttention.{x}" for x in "kv"
         ),
         "body.decoder.layers.*.cross_attention.o_proj": "decoder.block.*.layer.1.EncDecAttention.o",
         "head": "lm_head",
