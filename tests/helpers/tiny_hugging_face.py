@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedModel
 
 from regard.huggingface.convert.families import FAMILIES
-from regard.models.builders import LanguageModel, MaskedLanguageModel, Model, make_model
+from regard.models.builders import LanguageModel, Model, make_model
 
 VOCABULARY = 23
 BLOCK = 16
@@ -349,13 +349,6 @@ def language_model(hf: GPT2LMHeadModel) -> LanguageModel:
     """The same model here."""
     model = ours(hf)
     assert isinstance(model, LanguageModel)
-    return model
-
-
-def masked_language_model(hf: BertForMaskedLM) -> MaskedLanguageModel:
-    """The same model here."""
-    model = ours(hf)
-    assert isinstance(model, MaskedLanguageModel)
     return model
 
 

@@ -9,9 +9,19 @@ from transformers import PreTrainedModel
 
 from regard.decoding import generate_ids, search_ids
 from regard.edits.places import intercept_places
+from regard.explorer.intercept import capture_attention
 from regard.huggingface.convert.families import FAMILIES
 from regard.models.builders import LanguageModel, Model, SequenceToSequence
-from tiny_hugging_face import BLOCK, CASES, VARIANTS, VOCABULARY, ours, tiny, without_upcasts
+from tiny_hugging_face import (
+    BLOCK,
+    CASES,
+    VARIANTS,
+    VOCABULARY,
+    ours,
+    tensors_of,
+    tiny,
+    without_upcasts,
+)
 
 GENERATING = [family for family in VARIANTS if FAMILIES[family].head.__struct_config__.tag == "lm"]
 LENGTHS = torch.tensor([BLOCK, 1, 7, 12])
@@ -73,6 +83,37 @@ def test_logits_are_those_of_transformers(
     assert found <= tolerance
 
 
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_gradients_are_those_of_transformers(family: str, variant: str) -> None:
+    """With token types, if there are several."""
+    theirs = without_upcasts(tiny(family, variant))
+    model, text, target = ours(theirs), ids(len(LENGTHS), BLOCK), ids(len(LENGTHS), 9, seed=1)
+    given: dict[str, Any] = {"input_ids": text, "attention_mask": REAL.long()}
+    inputs = [text] if isinstance(model, LanguageModel) else [text, LENGTHS]
+    if isinstance(model, SequenceToSequence):
+        inputs.append(target)
+        given["decoder_input_ids"] = target
+    if getattr(theirs.config, "type_vocab_size", 0) > 1:
+        given["token_type_ids"] = ids(len(LENGTHS), BLOCK, seed=2) % theirs.config.type_vocab_size
+        inputs.append(given["token_type_ids"])
+    found, expected = model(*inputs), theirs(**given).logits
+    assert difference(theirs, found.detach(), expected.detach()) <= 1e-9
+    real = slice(None) if theirs.config.is_encoder_decoder else REAL
+    expected.retain_grad()
+    for logits in (found, expected):
+        logits[real].logsumexp(-1).sum().backward()
+    gradients = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
+    if family == "bart":  # a buffer, which has no gradient
+        gradients["final_logits_bias"] = expected.grad.sum((0, 1))[None]
+    own = FAMILIES[family]
+    config = own.read_config(own.amend(theirs.config.to_dict(), tensors_of(theirs)))
+    converted, _ = own.load_weights(gradients, config)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        largest = max(1.0, float(converted[name].abs().max()))
+        assert float((parameter.grad - converted[name]).abs().max()) <= 1e-9 * largest, name
+
+
 _LLAMA = ("decoder.1.heads", "model.layers.1.self_attn.o_proj")
 PROJECTIONS = {
     "gpt2": ("decoder.1.heads", "transformer.h.1.attn.c_proj"),
@@ -113,6 +154,16 @@ def test_heads_are_edited_as_in_transformers(family: str) -> None:
         found = our_logits(model, text, target)
     assert difference(theirs, found, expected) <= 1e-9
     assert difference(theirs, before, expected) > 1e-4
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "gemma", "gemma2", "gemma3_text"])
+def test_the_explorer_shows_the_weights_of_each_layer(family: str) -> None:
+    """Which are checked against the outputs of the kernels."""
+    theirs = tiny(family, next(iter(VARIANTS[family])))
+    records = capture_attention(ours(theirs), ids(1, BLOCK))
+    assert len(records) == theirs.config.num_hidden_layers
+    for record in records:
+        torch.testing.assert_close(record.output_from(record.weights), record.out)
 
 
 @pytest.mark.parametrize(("place", "family"), list(enumerate(GENERATING)))

@@ -1,39 +1,37 @@
-"""What Hugging Face's files of GPT-2 and BERT become, under old names too, and what is refused."""
+"""What Hugging Face's files become, under old names too, and what is refused."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from regard.attention.config import SoftmaxConfig
 from regard.errors import UserError
 from regard.huggingface.convert.families import FAMILIES as ALL
-from regard.models.config import DecoderConfig, EncoderConfig
-from tiny_hugging_face import tensors_of, tiny_bert, tiny_gpt2
+from regard.models.config import TransformerConfig
+from tiny_hugging_face import SIZES, tensors_of, tiny, tiny_bert, tiny_gpt2
 
-FAMILIES = pytest.mark.parametrize("family", ["gpt2", "bert"])
-MAKE = {"gpt2": tiny_gpt2, "bert": tiny_bert}
-
-
-def gpt2_config(hf: Mapping[str, Any]) -> DecoderConfig:
-    config = ALL["gpt2"].read_config(hf)
-    assert isinstance(config, DecoderConfig)
-    return config
+MAKE: dict[str, Callable[..., PreTrainedModel]] = {
+    "gpt2": tiny_gpt2,
+    "bert": tiny_bert,
+    "qwen3_next": partial(tiny, "qwen3_next", "four layers of period 4"),
+}
+FAMILIES = pytest.mark.parametrize("family", MAKE)
 
 
-def bert_config(hf: Mapping[str, Any]) -> EncoderConfig:
-    config = ALL["bert"].read_config(hf)
-    assert isinstance(config, EncoderConfig)
-    return config
+@cache
+def usual_fields(family: str) -> dict[str, Any]:
+    """The config.json of a tiny model."""
+    return MAKE[family]().config.to_dict()
 
 
 def described(family: str, **fields: Any) -> dict[str, Any]:
     """A config.json with some fields as given."""
-    hf: dict[str, Any] = MAKE[family]().config.to_dict()
-    return {**hf, **fields}
+    return {**usual_fields(family), **fields}
 
 
 def read(family: str, tensors: Mapping[str, Tensor], **fields: Any) -> dict[str, Tensor]:
@@ -51,56 +49,80 @@ def assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None
 # Configuration
 
 
-def test_gpt_2_s_configuration() -> None:
-    dropouts = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2}
-    config = gpt2_config(described("gpt2", n_inner=40, **dropouts))
-    assert (config.context_length, config.n_layers, config.n_heads, config.d_model) == (
-        16,
-        2,
-        4,
-        16,
-    )
-    assert (config.d_ff, config.activation, config.norm) == (40, "gelu-tanh", "pre")
-    assert (config.norm_eps, config.dropout, config.tie_head) == (1e-5, 0.2, True)
-    assert config.attention == SoftmaxConfig()
-    unscaled = gpt2_config(described("gpt2", scale_attn_weights=False))
-    assert unscaled.attention == SoftmaxConfig(scaled=False)
+@pytest.mark.parametrize(
+    ("family", "fields", "dropout"),
+    [
+        ("gpt2", {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2}, (0.2, None)),
+        ("gpt2", {"attn_pdrop": 0.3}, (0.1, 0.3)),
+        ("bert", {}, (0.1, None)),
+    ],
+)
+def test_dropouts_are_read(family: str, fields: dict[str, Any], dropout: tuple[float, Any]) -> None:
+    """Whatever a model computes otherwise is compared in test_families."""
+    config = ALL[family].read_config(described(family, **fields))
+    assert isinstance(config, TransformerConfig)
+    assert (config.dropout, config.attention_dropout) == dropout
 
 
-def test_bert_s_configuration() -> None:
-    config = bert_config(described("bert", tie_word_embeddings=False))
-    assert (config.context_length, config.n_layers, config.n_heads, config.d_model) == (
-        16,
-        2,
-        4,
-        16,
-    )
-    assert (config.d_ff, config.activation, config.norm) == (24, "gelu", "post")
-    assert (config.norm_eps, config.dropout, config.tie_head) == (1e-12, 0.1, False)
-    assert config.n_token_types == 2
+MIXED = {"layer_types": ["linear_attention", "full_attention"]}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("gpt2", {"model_type": "bert"}, "model_type = 'bert': only models with 'gpt2'"),
+    ("gpt2", {"activation_function": "mish"}, "activation_function = 'mish': only models with"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention = True: only models with"),
+    ("gpt2", {"pruned_heads": {"0": [1]}}, "pruned_heads = {'0': [1]}: only models with {}"),
+    ("gpt2", {"embd_pdrop": 0.3}, "resid_pdrop = 0.1, embd_pdrop = 0.3: a"),
+    ("gpt2", {"n_head": 3}, "n_heads = 3 doesn't divide d_model = 16"),
+    ("gpt2", {"n_embd": "16"}, "d_model: expected an integer >= "),
+    ("gpt2", {"n_positions": 4}, "context_length: expected an integer >= 8"),
+    ("gpt_neox", {"quantization_config": {"bits": 4}}, "quantization_config = {'bits': 4}: only"),
+    ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type = 'yarn'"),
+    ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
+    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+    ("llama", {"hidden_act": "mish"}, "hidden_act = 'mish'"),
+    ("llama", {"hidden_size": "16"}, ""),
+    ("mistral", {"num_key_value_heads": 3}, "n_kv_heads = 3 doesn't divide n_heads = 4"),
+    ("qwen3", {"rope_parameters": {"full_attention": {}}}, "rope_parameters = {'full_att"),
+    ("qwen3_next", {"num_experts": 8}, "num_experts = 8: layer 0 is a mixture of experts, which"),
+    ("qwen3_next", {"num_experts": 8, "decoder_sparse_step": 2}, "num_experts = 8: layer 1 is a"),
+    ("qwen3_next", {"num_experts": 8, "mlp_only_layers": [0]}, "num_experts = 8: layer 1 is a"),
+    ("qwen3_next", {"attention_bias": True}, "attention_bias = True: only models with False"),
+    ("qwen3_next", {"hidden_act": "gelu"}, "hidden_act = 'gelu': only models with silu"),
+    (
+        "qwen3_next",
+        MIXED | {"linear_value_head_dim": 8},
+        "linear_value_head_dim = 8: only models with 4, ",
+    ),
+    ("qwen3_next", {"layer_types": ["linear_attention"] * 2}, "layer_types = 'linear_attention':"),
+    (
+        "qwen3_next",
+        MIXED | {"linear_num_value_heads": 3},
+        "pattern[0]: n_value_heads = 3 is no multiple",
+    ),
+    ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True: only"),
+    ("gemma2", {"layer_types": ["full_attention"]}, "layer_types has 1 entries, and num_hidden"),
+    ("gemma2", {"layer_types": ["chunked"] * 2}, "layer_types = 'chunked': only models with"),
+    ("gemma2", {"attn_logit_softcapping": 0.0}, "attention.softcap: expected a number > 0"),
+    ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0: only"),
+    ("gemma3_text", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type = 'yarn': only"),
+    ("bert", {"model_type": "roberta"}, "model_type = 'roberta': only models with 'bert'"),
+    ("bert", {"hidden_act": "relu"}, "hidden_act = 'relu': only models with gelu can be"),
+    ("bert", {"is_decoder": True}, "is_decoder = True: only models with False"),
+    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type = 'rel"),
+    ("distilbert", {"activation": "relu"}, "activation = 'relu'"),
+    ("t5", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj = 'gated-mish'"),
+    ("bart", {"normalize_before": True}, "normalize_before = True"),
+]
+"""Families, fields of config.json, and the reason."""
 
 
-def test_what_cannot_be_had_is_refused_by_its_field() -> None:
-    cases: list[tuple[str, dict[str, Any], str]] = [
-        ("gpt2", {"model_type": "bert"}, "model_type = 'bert': only models with 'gpt2'"),
-        ("gpt2", {"activation_function": "mish"}, "activation_function = 'mish': only models with"),
-        ("gpt2", {"add_cross_attention": True}, "add_cross_attention = True: only models with"),
-        ("gpt2", {"pruned_heads": {"0": [1]}}, "pruned_heads = {'0': [1]}: only models with {}"),
-        ("gpt2", {"embd_pdrop": 0.3}, "resid_pdrop = 0.1, embd_pdrop = 0.3: a"),
-        ("gpt2", {"n_head": 3}, "n_heads = 3 doesn't divide d_model = 16"),
-        ("gpt2", {"n_embd": "16"}, "d_model: expected an integer >= "),
-        ("gpt2", {"n_positions": 4}, "context_length: expected an integer >= 8"),
-        ("bert", {"model_type": "roberta"}, "model_type = 'roberta': only models with 'bert'"),
-        ("bert", {"hidden_act": "relu"}, "hidden_act = 'relu': only models with gelu can be"),
-        ("bert", {"is_decoder": True}, "is_decoder = True: only models with False"),
-        ("bert", {"add_cross_attention": True}, "add_cross_attention = True: only models with"),
-        ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type = 'rel"),
-        ("bert", {"quantization_config": {"bits": 4}}, "quantization_config = {'bits': 4}: only"),
-    ]
-    for family, fields, reason in cases:
-        with pytest.raises(UserError, match=re.escape(f"config.json: {reason}")) as refused:
-            ALL[family].read_config(described(family, **fields))
-        assert "\n" not in str(refused.value)
+@pytest.mark.parametrize(("family", "fields", "reason"), REFUSED, ids=str)
+def test_what_cannot_be_had_is_refused_by_its_field(
+    family: str, fields: dict[str, Any], reason: str
+) -> None:
+    own, hf = ALL[family], {"model_type": family, **SIZES[family], **fields}
+    with pytest.raises(UserError, match=re.escape(f"config.json: {reason}")) as refused:
+        own.read_config(own.amend(hf, {}))
+    assert "\n" not in str(refused.value)
 
 
 def test_sizes_must_be_given() -> None:
@@ -166,7 +188,7 @@ def test_every_tensor_has_its_shape(family: str) -> None:
     tensors.pop("cls.predictions.bias", None)
     for name, tensor in tensors.items():
         for wrong in (tensor[None], tensor[..., :-1], torch.tensor(1.0)):
-            with pytest.raises(UserError, match=r"has shape \(.*\), where config.json makes it \("):
+            with pytest.raises(UserError, match=r"has shape \(.*\), where config.json makes it"):
                 read(family, {**tensors, name: wrong}, tie_word_embeddings=False)
 
 

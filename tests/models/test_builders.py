@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from torch import nn
 
+from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.builders import (
     HEADS,
@@ -20,7 +22,9 @@ from regard.models.config import (
     EncoderDecoderConfig,
     FixedWindowConfig,
     RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
     TiedConfig,
+    TransformerConfig,
 )
 from regard.models.seq2seq import EncoderDecoder
 from tiny_families import (
@@ -33,6 +37,7 @@ from tiny_families import (
     reads_both_ways,
     results,
     tiny,
+    tiny_batch,
     writer,
 )
 from tiny_recurrent import (
@@ -141,6 +146,72 @@ def test_what_is_remembered_changes_nothing(
             assert close(found, results(model, [(text, sources[row])])[0][-1])
         picked = data.draw(st.lists(st.sampled_from(range(len(rows))), min_size=1, max_size=4))
         states, rows = states.reorder(torch.tensor(picked)), [rows[i] for i in picked]
+
+
+# Context length, dropout, recomputation
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_more_tokens_than_the_context_are_refused(name: str) -> None:
+    config, model, long = MODELS[name][0], tiny(*MODELS[name]), [0] * (BLOCK + 1)
+    too_many = pytest.raises(ValueError, match=f"{BLOCK + 1} tokens don't fit the model's context")
+    if isinstance(model, LanguageModel | SequenceToSequence):
+        with too_many:
+            writer(model, *padded([[1]])).init_state(1, BLOCK + 1)
+    if not isinstance(config, TransformerConfig | EncoderDecoderConfig):
+        with too_many:
+            results(model, [(long, [1])])
+    if isinstance(config, RecurrentEncoderDecoderConfig):
+        with too_many:
+            results(model, [([1], long)])
+
+
+BRANCHES = ("self_attention.attention.dropout", "dropout_attention", "dropout_feed_forward")
+DROPOUTS = {
+    "decoder": ["dropout", *(f"layers.{i}.{place}" for i in (0, 1) for place in BRANCHES)],
+    "rnn, gru": ["dropout", "recurrence.dropouts.1"],
+    "fixed-window": ["dropout_embedding", "dropout_hidden"],
+}
+"""The dropouts of each body, in the order of their calls."""
+
+
+@pytest.mark.parametrize("family", DROPOUTS)
+def test_dropout_is_everywhere_in_training_and_off_in_evaluation(family: str) -> None:
+    wet, dry = (replace(FAMILIES[family], dropout=share) for share in (0.5, 0.0))
+    model, plain = (tiny(config, HEAD_CONFIGS["lm"]) for config in (wet, dry))
+    ids, calls = torch.tensor([[1, 2, 3, 4]]), list[str]()
+    for name, module in model.body.named_modules():
+        if isinstance(module, Dropout) and module.p:
+            assert module.p == 0.5
+            module.register_forward_hook(lambda *_, name=name: calls.append(name))
+    # Exact: the same operations on the same shapes.
+    assert torch.equal(model(ids), plain(ids))
+    calls.clear()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model.train()
+        assert not torch.allclose(model(ids), model(ids))
+    assert calls == DROPOUTS[family] * 2
+
+
+CHECKPOINTED = [name for name in COVERING if isinstance(MODELS[name][0], TransformerConfig)]
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled"),
+    [*((name, False) for name in CHECKPOINTED), ("decoder, embeddings: lm", True)],
+)
+def test_recomputed_activations_give_the_same_gradients(name: str, compiled: bool) -> None:
+    model = tiny(*MODELS[name]).train()
+    batch, weights = tiny_batch(model), [*model.parameters()]
+    plain = torch.autograd.grad(model.loss(batch), weights)
+    for layer in model.body.layers:  # type: ignore[union-attr]
+        layer.gradient_checkpointing = True
+    body = torch.compile(model.body, backend="eager") if compiled else None
+    for one, other in zip(
+        torch.autograd.grad(model.loss(batch, body), weights), plain, strict=True
+    ):
+        assert close(one, other)
 
 
 # Heads

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from regard.attention.cost import Shape
 from regard.attention.latent import LatentCache
 from regard.attention.score_config import LatentConfig
-from regard.decoding.beam_search import search_ids
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.latent_attention import LatentSelfAttention
@@ -124,20 +123,6 @@ def test_the_cache_is_one_latent_and_one_rotary_key_a_token(
         dtype=torch.float64, mode="step",
     )  # fmt: skip
     assert layer.attention.cost(shape).state_bytes == 10 * slot
-
-
-def test_beams_move_the_latents() -> None:
-    """Beam search with the cache, and over whole texts."""
-    model = latent_model(RotaryConfig(), {"d_latent": 5})
-    prompts = [[1, 2, 3], [4, 5]]
-    found = search_ids(model, prompts, max_new_tokens=4, beams=3, n_best=3, stop_ids=())
-    with torch.no_grad():
-        for prompt, beams in zip(prompts, found, strict=True):
-            for beam in beams:
-                ids = torch.tensor([[*prompt, *beam.ids]])
-                chosen = model(ids)[0].log_softmax(-1)[:-1].gather(1, ids[0, 1:, None])
-                total = float(chosen[len(prompt) - 1 :].sum())
-                assert beam.log_probability == pytest.approx(total, abs=1e-9)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

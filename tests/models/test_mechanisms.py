@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention import BigBird, KernelAttention
+from regard.attention import BigBird
 from regard.attention.config import (
     LayerShape,
     SoftmaxConfig,
@@ -21,7 +21,6 @@ from regard.attention.kernel_config import (
 )
 from regard.attention.score_config import (
     BigBirdConfig,
-    LinformerConfig,
 )
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
@@ -131,11 +130,6 @@ def test_what_does_not_fit_is_refused_when_the_model_is_made() -> None:
             tiny_model(attention=ATTENTIONS[attention], positions=POSITIONS[positions])
 
 
-def test_linformer_is_refused_in_a_decoder() -> None:
-    with pytest.raises(UnsupportedError, match="linformer attention does not support causal"):
-        tiny_model(attention=LinformerConfig())
-
-
 def draws(model: LanguageModel) -> list[Tensor]:
     modules = (module for module in model.modules() if isinstance(module, RandomFeatures))
     return [module.directions for module in modules]
@@ -170,23 +164,6 @@ def test_random_blocks_are_configuration_and_not_drawn_anew_with_the_weights() -
     assert not torch.equal(other[0], one)
 
 
-def test_a_mechanism_begins_as_it_wants_to(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "import torch\n"
-        "from regard.attention import Softmax\n\n\n"
-        "class Mine(Softmax):\n    name = 'mine'\n\n"
-        "    def __init__(self) -> None:\n"
-        "        super().__init__()\n"
-        "        self.own = torch.nn.Linear(2, 2)\n"
-        "        torch.nn.init.ones_(self.own.weight)\n"
-    )
-    mine = configured(f"{file}:Mine")
-    model = LanguageModel(tiny_config(attention=mine), VOCABULARY)
-    weights = dict(model.named_parameters())
-    assert bool((weights["body.layers.0.self_attention.attention.own.weight"] == 1).all())
-
-
 @pytest.mark.parametrize("positions", [LearnedConfig(), RotaryConfig()])
 def test_a_token_beyond_the_block_is_an_error(positions: PositionsConfig) -> None:
     """Kernel attention has no cache that would be full, but positions end."""
@@ -205,58 +182,21 @@ def test_padding_may_stand_beyond_the_block() -> None:
     assert bool(logits.isfinite().all())
 
 
-def test_a_mechanism_in_a_file(tmp_path: Path) -> None:
+def test_a_mechanism_in_a_file_initializes_itself(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
+        "import torch\n"
         "from regard.attention import Softmax\n\n\n"
         "class Mine(Softmax):\n    name = 'mine'\n\n"
         "    def __init__(self, *, sharp: bool = True) -> None:\n"
         "        super().__init__(scaled=not sharp)\n"
+        "        self.own = torch.nn.Linear(2, 2)\n"
+        "        torch.nn.init.ones_(self.own.weight)\n"
     )
     mine = configured(f"{file}:Mine", sharp=True)
     model, same = tiny_model(attention=mine), tiny_model(attention=SoftmaxConfig(scaled=False))
+    weights = {name: weight for name, weight in model.state_dict().items() if ".own." not in name}
+    same.load_state_dict(weights)
     assert torch.equal(model(IDS), same(IDS))
-
-
-@pytest.mark.parametrize(
-    ("positions", "settings", "reason"),
-    [
-        (SinusoidalConfig(), {"d_model": 12, "n_heads": 3}, None),
-        (SinusoidalConfig(combine="concatenate", width=5), {}, "need an even width, not 5"),
-        (OneHotConfig(), {"context_length": 17}, "one-hot positions of a context of 17 don't fit"),
-        (OneHotConfig(combine="concatenate"), {}, "leave no width for tokens"),
-        (LearnedConfig(combine="concatenate", width=16), {}, "leave no width for tokens"),
-        (LearnedConfig(combine="concatenate"), {"tie_head": True}, "add the positions instead"),
-        (SinusoidalConfig(), {"d_model": 15, "n_heads": 3}, "need an even width, not 15"),
-    ],
-)
-def test_positions_that_do_not_fit_are_refused(
-    positions: PositionsConfig, settings: dict[str, Any], reason: str | None
-) -> None:
-    if reason is None:
-        tiny_config(positions=positions, **settings)
-        return
-    with pytest.raises(ValueError, match=reason):
-        tiny_config(positions=positions, **settings)
-
-
-def test_added_positions_have_no_width_of_their_own() -> None:
-    with pytest.raises(ValueError, match="leave it out, or set"):
-        tiny_config(positions=LearnedConfig(width=3))
-
-
-def test_buckets_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="choose more than 16"):
-        T5BiasConfig(max_distance=16)
-
-
-def test_a_window_without_a_middle_is_refused() -> None:
-    with pytest.raises(ValueError, match="window = 2 has no middle"):
-        BigBirdConfig(window=2)
-
-
-def test_the_state_of_kernel_attention_does_not_grow() -> None:
-    model = tiny_model(attention=EluConfig())
-    assert sum(isinstance(module, KernelAttention) for module in model.modules()) == 2
-    one, many = (model.init_state(1, n).bytes for n in (1, BLOCK))
-    assert one == many
+    fresh = dict(LanguageModel(tiny_config(attention=mine), VOCABULARY).named_parameters())
+    assert bool((fresh["body.layers.0.self_attention.attention.own.weight"] == 1).all())

@@ -113,27 +113,31 @@ def kernel_model() -> LanguageModel:
     return tiny_model(n_layers=LAYERS, attention=EluConfig())
 
 
-def test_a_gpu_stops_once_for_the_normalizers_of_all_layers() -> None:
+def test_a_cpu_stops_for_the_normalizers_of_each_layer() -> None:
     model = kernel_model()
-    with counted_stops() as stops:
-        model.body(on_gpu(IDS))
-    assert stops == ["tolist"]
     with counted_stops() as stops:
         model.body(IDS)
     assert stops == ["_local_scalar_dense"] * LAYERS
 
 
-def test_a_gpu_stops_once_more_for_documents() -> None:
+@pytest.mark.parametrize(
+    ("attention", "documents", "expected"),
+    [
+        (SoftmaxConfig(), False, 0),
+        (EluConfig(), False, 1),  # for the normalizers of all layers
+        (EluConfig(), True, 2),
+        (Mamba2Config(), True, 1),
+    ],
+    ids=str,
+)
+def test_a_gpu_stops_once_for_all_layers(
+    attention: AttentionConfig, documents: bool, expected: int
+) -> None:
+    model = tiny_model(n_layers=LAYERS, attention=attention)
+    given = {"document_ids": on_gpu(DOCUMENTS)} if documents else {}
     with counted_stops() as stops:
-        kernel_model().body(on_gpu(IDS), document_ids=on_gpu(DOCUMENTS))
-    assert stops == ["tolist"] * 2
-
-
-def test_a_gpu_stops_once_for_the_documents_of_a_recurrence() -> None:
-    model = tiny_model(n_layers=LAYERS, attention=Mamba2Config())
-    with counted_stops() as stops:
-        model.body(on_gpu(IDS), document_ids=on_gpu(DOCUMENTS))
-    assert stops == ["tolist"]
+        model.body(on_gpu(IDS), **given)
+    assert stops == ["tolist"] * expected
 
 
 @pytest.mark.parametrize("prepared", [False, True])
@@ -150,12 +154,6 @@ def test_a_prompt_of_unequal_rows_stops_a_gpu_once_for_each_cache() -> None:
     with torch.inference_mode(), counted_stops() as stops:
         model.extend(on_gpu(IDS[:, :4]), model.init_state(2, 8), on_gpu(mask))
     assert stops == ["tolist"] * LAYERS
-
-
-def test_softmax_never_stops_a_gpu() -> None:
-    with counted_stops() as stops:
-        tiny_model(n_layers=LAYERS).body(on_gpu(IDS))
-    assert not stops
 
 
 def test_compiled_layers_that_count_are_one_graph() -> None:

@@ -134,10 +134,6 @@ def test_packed_and_padded_gradients_are_equal_for_any_mechanism(kind: str) -> N
     require_equal(model_of(kind))
 
 
-def test_packed_and_padded_gradients_are_equal_with_a_short_convolution() -> None:
-    require_equal(tiny_model(short_conv=3))
-
-
 def test_a_mechanism_without_document_masks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fewer = replace(Softmax.supports, masks=Softmax.supports.masks - {"document_ids"})
     monkeypatch.setattr(Softmax, "supports", fewer)

@@ -15,10 +15,8 @@ from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.config import PerceiverConfig
 from regard.models.head_config import LMHeadConfig
-from regard.models.pattern import LayerConfig
 from regard.models.perceiver import PerceiverDecoder
 from regard.models.places import PERCEIVER, require_places
-from regard.positions.config import AlibiConfig, RotaryConfig
 from tiny_families import tiny
 from tiny_recurrent import VOCABULARY, close
 
@@ -58,15 +56,11 @@ def readers(model: LanguageModel, place: int) -> list[int]:
 
 
 def test_the_model_is_causal_and_no_token_behind_the_latents_is_read_by_another() -> None:
-    model = model_of()
-    for place in range(N):
-        assert readers(model, place) == ([*range(place, N)] if place < M else [place])
-
-
-def test_with_a_latent_for_each_token_every_token_is_read_by_all_later_ones() -> None:
-    model = model_of(n_latents=N)
-    for place in range(N):
-        assert readers(model, place) == [*range(place, N)]
+    for n_latents in (M, N):
+        model = model_of(n_latents)
+        for place in range(N):
+            read = [*range(place, N)] if place < n_latents else [place]
+            assert readers(model, place) == read
 
 
 @torch.no_grad()
@@ -116,24 +110,6 @@ def test_decoding_in_any_parts_gives_what_whole_rows_give(
     assert close(torch.cat(hidden, 1), model.body(IDS))
 
 
-@checked
-@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, N))
-@torch.no_grad()
-def test_rows_of_unequal_length_are_decoded_as_alone(first: int, second: int, m: int) -> None:
-    model, lengths = model_of(m), torch.tensor([first, second])
-    mask = torch.arange(8) < lengths[:, None]
-    logits, states = model.extend(IDS[:, :8], model.init_state(2, N), mask)
-    for row in range(2):
-        assert close(logits[row], model(IDS[row : row + 1, : lengths[row]])[0, -1])
-    states = states.reorder(torch.tensor([1, 0]))
-    logits, states = model.extend(IDS[:, 8:9], states)
-    logits, states = model.extend(IDS[:, 9:10], states)
-    for row, source in enumerate((1, 0)):
-        alone = torch.cat([IDS[source, : lengths[source]], IDS[row, 8:10]])
-        assert close(logits[row], model(alone[None])[0, -1])
-    assert states.length.tolist() == [second + 2, first + 2]
-
-
 def test_the_latents_are_all_that_grows() -> None:
     states = model_of().init_state(2, N)
     assert states.bytes == model_of().init_state(2, M).bytes
@@ -142,25 +118,6 @@ def test_the_latents_are_all_that_grows() -> None:
 def test_compiling_its_decoding_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"compile: .*its cache of latents has fewer slots"):
         export_step(model_of(), 1)
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "few layers": ({"n_layers": 2}, "n_layers = 2: kind = perceiver has a first, a last and inner"),
-    "many latents": ({"n_latents": 13}, "n_latents = 13 is more than context_length = 12; choose"),
-    "a pattern": ({"pattern": (LayerConfig(),)}, "pattern: is not supported by kind = perceiver"),
-    "a window": ({"window": 3}, "window: is not supported by kind = perceiver; leave it out"),
-    "a convolution": ({"short_conv": 3}, "short_conv: is not supported by kind = perceiver"),
-    "norms of heads": ({"qk_norm": True}, "qk_norm: is not supported by kind = perceiver"),
-    "norms after sums": ({"norm": "post"}, "norm = post: is not supported by kind = perceiver"),
-    "rotary": ({"positions": RotaryConfig()}, "positions.kind = rotary: kind = perceiver adds"),
-    "a bias": ({"positions": AlibiConfig()}, "positions.kind = alibi: kind = perceiver adds"),
-}
-
-
-def test_what_it_cannot_have_is_refused_by_name() -> None:
-    for options, says in REFUSED.values():
-        with pytest.raises(ValueError, match=says):
-            PerceiverConfig(**SIZES | {"n_latents": M} | options)
 
 
 def test_a_mechanism_without_cross_attention_is_refused() -> None:

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from tiny_recurrent import (
@@ -40,35 +39,9 @@ def test_its_states_do_not_grow(cell: str) -> None:
     assert later.bytes == states.bytes == 8 * (2 * parts * 2 * 6 + 2)
 
 
-def test_more_than_the_block_is_refused() -> None:
-    model, reason = tiny_decoder("gru"), f"{BLOCK + 1} tokens don't fit the model's context length"
-    long = torch.zeros(1, BLOCK + 1, dtype=torch.long)
-    with pytest.raises(ValueError, match=reason):
-        model.init_state(1, BLOCK + 1)
-    with pytest.raises(ValueError, match=reason):
-        model(long)
-    with pytest.raises(ValueError, match=reason):
-        tiny_encoder("gru", bidirectional=True)(long, torch.tensor([BLOCK]))
-
-
 def test_a_decoder_does_not_read_from_the_end() -> None:
     with pytest.raises(UserError, match=r"bidirectional = true: .* is causal"):
         RecurrentDecoder(tiny_config(bidirectional=True), VOCABULARY)
-
-
-def test_dropout_is_on_embeddings_and_between_layers_in_training_alone() -> None:
-    model = sharp(RecurrentDecoder(tiny_config(dropout=0.5), VOCABULARY))
-    ids, calls = torch.tensor([[1, 2, 3, 4]]), []
-    for name, module in model.named_modules():
-        if isinstance(module, Dropout) and module.p:
-            module.register_forward_hook(lambda *_, name=name: calls.append(name))
-    # Exact: the same operations on the same shapes.
-    assert torch.equal(model(ids), tiny_decoder("gru")(ids))
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model.train()
-        assert not torch.allclose(model(ids), model(ids))
-    assert calls == ["dropout", "recurrence.dropouts.1"] * 3
 
 
 # The encoder

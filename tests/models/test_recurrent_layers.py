@@ -87,20 +87,6 @@ def test_it_is_torch_s_of_packed_rows(lengths: list[int], cell: str, bidirection
         assert close(packed(part, directions), final)
 
 
-@BOTH
-@EVERY_CELL
-@torch.no_grad()
-def test_rows_of_full_length_need_no_lengths(cell: str, bidirectional: bool) -> None:
-    recurrence = tiny(cell, bidirectional=bidirectional)
-    x, states = normal(3, 5, D), recurrence.init_state(3)
-    for one, other in zip(
-        stacked(recurrence, x, states),
-        stacked(recurrence, x, states, torch.tensor([5, 5, 5])),
-        strict=True,
-    ):
-        assert close(one, other)
-
-
 @EVERY_CELL
 @checked
 @given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4))
@@ -123,15 +109,6 @@ def test_autocast_does_not_reach_the_states(cell: str) -> None:
     assert cast.dtype == torch.float32
     # Exact: the same operations on the same shapes.
     assert torch.equal(cast, plain)
-
-
-def test_dropout_is_between_layers_and_nowhere_else() -> None:
-    recurrence = sharp(Recurrence(tiny_config(n_layers=3, dropout=0.5)))
-    calls: list[float] = []
-    for dropout in recurrence.dropouts:
-        dropout.register_forward_hook(lambda module, *_: calls.append(module.p))
-    recurrence(normal(1, 2, D), recurrence.init_state(1))
-    assert calls == [0.0, 0.5, 0.5]
 
 
 # Without tanh
@@ -169,20 +146,3 @@ def test_reversing_turns_real_tokens_and_leaves_padding(lengths: list[int]) -> N
         assert torch.equal(turned[row, :n], x[row, :n].flip(0))
         assert torch.equal(turned[row, n:], x[row, n:])
     assert torch.equal(reverse(turned, real), x)
-
-
-@EVERY_CELL
-@torch.no_grad()
-def test_the_way_back_begins_at_the_last_real_token(cell: str) -> None:
-    recurrence = tiny(cell, bidirectional=True)
-    x, lengths = normal(2, 7, D), torch.tensor([4, 7])
-    other = x.clone()
-    other[0, 4:] = 9.0  # padding
-    other[0, :3], other[1, :6] = 5.0, 5.0  # all that the way back reads later
-    first_layer = recurrence.layers[0]
-    state = recurrence.init_state(2)[0]
-    one, two = (first_layer(inputs, state, lengths)[0][..., D:] for inputs in (x, other))
-    for row, last in ((0, 3), (1, 6)):
-        # Exact: the shapes are the same, and nothing else is read by then.
-        assert torch.equal(one[row, last], two[row, last])
-        assert not close(one[row, last - 1], two[row, last - 1])

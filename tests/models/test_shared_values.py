@@ -83,17 +83,3 @@ def test_parameters_are_two_weights_for_each_later_layer_and_the_tables() -> Non
     fresh = LanguageModel(tiny_config(value_residual=True), VOCABULARY)
     layers: Any = fresh.body.layers
     assert layers[1].self_attention.mixture.weights.tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_recomputed_activations_give_the_same_gradients(compiled: bool) -> None:
-    model, gradients = tiny_model(value_residual=True, value_embedding=True).train(), []
-    body = torch.compile(model.body, backend="eager") if compiled else model.body
-    for recomputed in (False, True):
-        for layer in model.body.layers:  # type: ignore[union-attr]
-            layer.gradient_checkpointing = recomputed
-        used = body if recomputed else model.body
-        loss = model.head(used(IDS)).square().sum()
-        gradients.append(torch.autograd.grad(loss, [*model.parameters()]))
-    for plain, other in zip(*gradients, strict=True):
-        assert close(other, plain)
