@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.score_config import SlidingWindowConfig
 from regard.decoding import Beam, generate_ids, search_ids
@@ -23,10 +22,10 @@ from regard.positions.config import RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
 NEW = 5
-MECHANISMS: dict[str, AttentionConfig] = {
-    "softmax": SoftmaxConfig(),
-    "elu": EluConfig(),
-    "sliding window": SlidingWindowConfig(size=3, block_size=2),
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "softmax": {"positions": RotaryConfig(), "n_kv_heads": 2},
+    "elu": {"attention": EluConfig()},
+    "sliding window": {"attention": SlidingWindowConfig(size=3, block_size=2)},
 }
 ALL_MECHANISMS = pytest.mark.parametrize("mechanism", MECHANISMS)
 EARLY_STOPPING: tuple[EarlyStopping, ...] = (True, False, "never")
@@ -47,7 +46,7 @@ ways = st.fixed_dictionaries(
 
 
 def model_of(mechanism: str) -> LanguageModel:
-    return tiny_model(attention=MECHANISMS[mechanism])
+    return tiny_model(**MECHANISMS[mechanism])
 
 
 @torch.no_grad()
@@ -155,22 +154,10 @@ def test_scores_are_those_of_the_model_without_a_cache(
             assert beam.score == pytest.approx(score, rel=1e-12)
 
 
-@pytest.mark.parametrize("settings", [{}, {"positions": RotaryConfig(), "n_kv_heads": 2}], ids=str)
-@checked
-@given(prompts=prompt_lists, way=ways)
-def test_prompts_of_any_length_are_each_searched_alone(
-    prompts: list[list[int]], way: dict[str, Any], settings: dict[str, Any]
-) -> None:
-    model = tiny_model(**settings)
-    way = {"max_new_tokens": NEW, "n_best": way["beams"], **way}
-    together = search_ids(model, prompts, **way)
-    assert_same(together, [search_ids(model, [prompt], **way)[0] for prompt in prompts])
-
-
 @ALL_MECHANISMS
 @checked
-@given(prompts=st.lists(st.lists(tokens, min_size=3, max_size=3), min_size=2, max_size=4), way=ways)
-def test_prompts_of_one_length_are_each_searched_alone(
+@given(prompts=prompt_lists, way=ways)
+def test_prompts_are_each_searched_alone(
     prompts: list[list[int]], way: dict[str, Any], mechanism: str
 ) -> None:
     model = model_of(mechanism)

@@ -62,14 +62,6 @@ def text(run: Run) -> str:
     return found
 
 
-def edit(made: Path, **values: Any) -> None:
-    """Change what a package is for."""
-    file = made / DESCRIPTION
-    known = msgspec.json.decode(file.read_bytes(), type=Description)
-    target = msgspec.structs.replace(known.target, **values)
-    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(known, target=target)))
-
-
 @pytest.mark.usefixtures("graphs")
 def test_generation_uses_the_package_of_a_run(run: Path) -> None:
     plain = text(load(run))
@@ -85,8 +77,14 @@ def test_generation_uses_the_package_of_a_run(run: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
-def test_a_package_of_old_weights_is_never_loaded(run: Path) -> None:
+def test_a_copy_of_a_run_uses_its_package_and_other_weights_do_not(
+    run: Path, tmp_path: Path
+) -> None:
     old = api.compile(load(run))
+    copied = shutil.copytree(run, tmp_path / "copy")
+    assert isinstance(with_package(load(copied)), PackagedModel)
+    change_weights(copied)
+    assert isinstance(with_package(load(copied)), LanguageModel)
     change_weights(run)
     changed = load(run)
     with pytest.warns(UserWarning, match="is for other weights; decoding goes on without it"):
@@ -112,32 +110,19 @@ def test_the_cache_is_read_once_until_it_changes(run: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
-def test_a_copy_of_a_run_uses_its_package(run: Path, tmp_path: Path) -> None:
-    api.compile(load(run))
-    copied = shutil.copytree(run, tmp_path / "copy")
-    assert isinstance(with_package(load(copied)), PackagedModel)
-    change_weights(copied)
-    assert isinstance(with_package(load(copied)), LanguageModel)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("graphs")
-@pytest.mark.parametrize(
-    ("other", "line"),
-    [
-        ({"torch": "1.0"}, "is for torch 1.0"),
-        ({"machine": "x"}, "is for other machine"),
-        ({"precision": "float64"}, "is for precision float64"),
-        ({"regard": "0.0"}, "is for regard 0.0"),
-        ({"threads": 99}, "is for threads 99"),
-    ],
-)
-def test_a_package_for_something_else_is_not_used_and_a_line_tells_so(
-    run: Path, other: dict[str, str], line: str
-) -> None:
-    edit(api.compile(load(run)), **other)
-    with pytest.warns(UserWarning, match=line):
-        assert isinstance(with_package(load(run)), LanguageModel)
+def test_a_package_for_something_else_is_not_used_and_a_line_tells_so(run: Path) -> None:
+    made = api.compile(load(run))
+    described = (made / DESCRIPTION).read_bytes()
+    others = {"torch": "1.0", "precision": "float64", "regard": "0.0", "threads": 99}
+    for field, value in (*others.items(), ("machine", "other")):
+        package._read.cache_clear()
+        known = msgspec.json.decode(described, type=Description)
+        target = msgspec.structs.replace(known.target, **{field: value})
+        changed = msgspec.structs.replace(known, target=target)
+        (made / DESCRIPTION).write_bytes(msgspec.json.encode(changed))
+        line = "other machine" if field == "machine" else f"{field} {value}"
+        with pytest.warns(UserWarning, match=f"is for {line}"):
+            assert isinstance(with_package(load(run)), LanguageModel)
 
 
 @pytest.mark.slow
@@ -256,20 +241,6 @@ def test_native_code_in_bfloat16_follows_the_weights(run: Path) -> None:
         after, _ = found.extend(torch.tensor([[5]]), first)
     assert found.steps
     torch.testing.assert_close(after, -before)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("graphs")
-def test_a_package_in_float64_is_for_that_precision(run: Path) -> None:
-    loaded = load(run)
-    loaded.model.double()
-    plain = text(loaded)
-    made = api.compile(loaded)
-    assert isinstance(with_package(loaded), PackagedModel)
-    assert text(loaded) == plain
-    with pytest.warns(UserWarning, match="is for precision float64"):
-        with_package(load(run))
-    assert made.is_dir()
 
 
 def test_only_language_models_are_compiled(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:

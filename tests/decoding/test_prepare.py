@@ -25,6 +25,7 @@ from regard.models.ngram_config import NgramConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import (
     AlibiConfig,
+    LearnedConfig,
     NoPositionsConfig,
     PositionsConfig,
     RelativeBiasConfig,
@@ -70,6 +71,8 @@ MODELS: list[dict[str, Any]] = [
     },
     {"norm": "post", "short_conv": 3, "n_kv_heads": 2},
     {"canon": "ABCD", "gated": True},
+    {"parallel_residual": True, "head_dim": 6, "qk_norm": True, "positions": RotaryConfig(dim=2)},
+    {"positions": LearnedConfig(offset=2), "scale_embeddings": True},
     {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
 ]
 DECODERS = [
