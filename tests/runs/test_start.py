@@ -57,58 +57,74 @@ def test_any_mechanism_of_decoders_takes_the_weights(kind: str, tmp_path: Path) 
     assert loaded.tokenizer.fingerprint == parent.tokenizer.fingerprint
 
 
-def test_a_mechanism_without_keys_does_not_fit_the_weights_of_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("synthesizer", "has shape 48×16, and would have 32×16"),  # no keys
+        ("differential", r"qkv_proj\.weight has shape .*; leave out the setting"),  # two queries
+    ],
+)
+def test_other_numbers_of_queries_or_keys_do_not_fit(kind: str, says: str, tmp_path: Path) -> None:
     parent = plan_task(tmp_path, task_recipe("casing", "decoder")).run
-    with pytest.raises(UserError, match="has shape 48×16, and would have 32×16"):
-        convert(parent, tmp_path / "run", ["model.attention.kind=synthesizer"])
-
-
-def test_two_queries_for_each_head_do_not_fit_the_weights_of_one(tmp_path: Path) -> None:
-    parent = plan_task(tmp_path, task_recipe("casing", "decoder")).run
-    with pytest.raises(UserError, match=r"qkv_proj\.weight has shape .*; leave out the setting"):
-        convert(parent, tmp_path / "run", ["model.attention.kind=differential"])
+    with pytest.raises(UserError, match=says):
+        convert(parent, tmp_path / "run", [f"model.attention.kind={kind}"])
     assert not (tmp_path / "run").exists()
 
 
-def test_another_cross_attention_gets_its_own_draws(tmp_path: Path) -> None:
-    """Its features have the names of those before."""
-    cross = "model.decoder.cross_attention.kind"
-    parent = parent_run("casing", "encoder-decoder", f"{cross}=fourier")
-    names = {name for name in saved_tensors(parent.model) if "cross_attention.attention" in name}
-    assert names
-    made = convert(parent, tmp_path / "run", [f"{cross}=favor-positive"])
-    assert names <= set(made.origin["new_tensors"])
+KIND, CROSS = "model.attention.kind", "model.decoder.cross_attention.kind"
+OWN, DRAWS = "body.layers.*.self_attention", "attention.features.directions"
+GATES = f"{OWN}.gating.proj.weight"
+STEPS = (f"{OWN}.gating.steps.log_a", f"{OWN}.gating.steps.bias")
+CHANGES: dict[str, tuple[str, list[str], list[str], tuple[str, ...]]] = {
+    "draws from another distribution": (
+        *("decoder", [f"{KIND}=fourier"], [f"{KIND}=favor-positive"]),
+        (f"{OWN}.{DRAWS}",),
+    ),
+    "draws beside other positions": (
+        *("decoder", [f"{KIND}=fourier"], ["model.positions.kind=none"]),
+        (),
+    ),
+    "draws of another cross-attention": (
+        *("encoder-decoder", [f"{CROSS}=fourier"], [f"{CROSS}=favor-positive"]),
+        (f"body.decoder.layers.*.cross_attention.{DRAWS}",),
+    ),
+    "draws of the encoder alone": (
+        "encoder-decoder",
+        [f"model.{side}.attention.kind=favor-positive" for side in ("encoder", "decoder")],
+        ["model.encoder.attention.kind=fourier"],
+        (f"body.encoder.layers.*.self_attention.{DRAWS}",),
+    ),
+    "a gate of outputs": (
+        *("decoder", [f"{KIND}=forgetting"], [f"{KIND}=gated-softmax"]),
+        (GATES,),
+    ),
+    "gates of a recurrence": (
+        *("decoder", [f"{KIND}=forgetting"], [f"{KIND}=gated-deltanet"]),
+        (*STEPS, GATES, f"{OWN}.gating.out_norm.weight"),
+    ),
+    "a convolution with a residual connection": (
+        *("decoder", ["model.short_conv=4"], ["model.short_conv=0", "model.canon=AB"]),
+        (f"{OWN}.short_conv.weight", "body.layers.*.canon_a.weight"),
+    ),
+    "a convolution less": (*("decoder", ["model.canon=AB"], ["model.canon=B"]), ()),
+    "tables of other n-grams of equal shape": (
+        "decoder",
+        ["model.ngrams.longest=3", "model.ngrams.slots=8"],
+        ["model.ngrams.longest=2", "model.ngrams.slots=16"],
+        ("body.ngrams.tables.weight",),
+    ),
+}
+"""Families, settings before and after, and the new tensors; many have the names of those before."""
 
 
-@pytest.mark.parametrize("after", ["gated-softmax", "gated-deltanet", "deltanet"])
-def test_gates_of_another_mechanism_are_new(after: str, tmp_path: Path) -> None:
-    """Their projections have the names of those before."""
-    parent = parent_run("casing", "decoder", "model.attention.kind=forgetting")
-    made = convert(parent, tmp_path / "run", [f"model.attention.kind={after}"])
-    projections = {name for name in saved_tensors(made.model) if ".gating.proj." in name}
-    assert projections
-    assert projections <= set(made.origin["new_tensors"])
-
-
-def test_canon_layers_are_new_and_a_convolution_with_a_residual_connection_is_another(
-    tmp_path: Path,
-) -> None:
-    parent = parent_run("casing", "decoder", "model.short_conv=4")
-    made = convert(parent, tmp_path / "run", ["model.short_conv=0", "model.canon=AB"])
-    convolution = "body.layers.*.self_attention.short_conv.weight"
-    assert shown_names(made.origin["new_tensors"]) == f"{convolution}, body.layers.*.canon_a.weight"
-    assert shown_names(made.origin["dropped_tensors"]) == convolution
-    back = convert(made, tmp_path / "back", ["model.canon=B"])
-    assert "new_tensors" not in back.origin
-
-
-def test_tables_of_other_ngrams_are_new(tmp_path: Path) -> None:
-    """Even those of equal shape."""
-    parent = parent_run("casing", "decoder", "model.ngrams.longest=3", "model.ngrams.slots=8")
-    settings = ["model.ngrams.longest=2", "model.ngrams.slots=16"]
-    made = convert(parent, tmp_path / "run", settings)
-    assert made.origin["new_tensors"] == ["body.ngrams.tables.weight"]
-    assert made.n_hashed_parameters == parent.n_hashed_parameters > 0
+@pytest.mark.parametrize("change", CHANGES)
+def test_tensors_of_another_meaning_are_new(change: str, tmp_path: Path) -> None:
+    family, before, after, new = CHANGES[change]
+    parent = parent_run("casing", family, *before)
+    made = convert(parent, tmp_path / "run", after)
+    assert shown_names(made.origin.get("new_tensors", ())) == ", ".join(new)
+    assert_kept(parent, made, apart_from=tuple(made.origin.get("new_tensors", ())))
+    assert made.n_hashed_parameters == parent.n_hashed_parameters
 
 
 def test_one_layer_gets_another_mechanism(tmp_path: Path) -> None:
@@ -135,16 +151,6 @@ def test_any_positions_take_the_weights_and_back(parent: Run, kind: str, tmp_pat
     assert set(back.origin.get("dropped_tensors", ())) == dropped
 
 
-def test_draws_of_another_mechanism_are_new(tmp_path: Path) -> None:
-    """Both maps have directions of one name and shape, but drawn from other distributions."""
-    parent = parent_run("casing", "decoder", "model.attention.kind=fourier")
-    (directions,) = (name for name in saved_tensors(parent.model) if "directions" in name)
-    other = convert(parent, tmp_path / "other", ["model.attention.kind=favor-positive"])
-    assert_kept(parent, other, apart_from=(directions,))
-    same = convert(parent, tmp_path / "same", ["model.positions.kind=none"])
-    assert_kept(parent, same)
-
-
 def test_draws_depend_on_the_seed(parent: Run, tmp_path: Path) -> None:
     def drawn(name: str, *settings: str) -> torch.Tensor:
         made = convert(parent, tmp_path / name, ["model.positions.kind=shaw-vectors", *settings])
@@ -152,16 +158,6 @@ def test_draws_depend_on_the_seed(parent: Run, tmp_path: Path) -> None:
 
     assert torch.equal(drawn("one"), drawn("again"))
     assert not torch.equal(drawn("two"), drawn("other", "seed=1"))
-
-
-def test_sides_of_an_encoder_decoder_are_converted_apart(tmp_path: Path) -> None:
-    kinds = [f"model.{side}.attention.kind=favor-positive" for side in ("encoder", "decoder")]
-    parent = parent_run("casing", "encoder-decoder", *kinds)
-    made = convert(parent, tmp_path / "run", ["model.encoder.attention.kind=fourier"])
-    new = made.origin["new_tensors"]
-    assert new
-    assert all(name.startswith("body.encoder.") for name in new)
-    assert_kept(parent, made, apart_from=tuple(new))
 
 
 def test_a_head_is_untied_as_it_was(tmp_path: Path) -> None:
@@ -211,11 +207,6 @@ def test_what_does_not_fit_is_refused_in_one_line(
 def test_nothing_is_overwritten(parent: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists"):
         convert(parent, tmp_path, ["model.attention.kind=elu"])
-
-
-def test_layers_are_named_together() -> None:
-    names = ["body.layers.0.a", "body.layers.1.a", "head.b"]
-    assert shown_names(names) == "body.layers.*.a, head.b"
 
 
 def test_ancestors_are_found_from_any_folder(
