@@ -15,7 +15,12 @@ from regard.models.config import (
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
 )
-from regard.positions.config import Llama3ScalingConfig, T5BiasConfig
+from regard.positions.config import (
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    RotaryConfig,
+    T5BiasConfig,
+)
 from tiny_families import FAMILIES, kind
 
 IDENTITY = "identity is for vanilla cells, and cell = {}: set cell to vanilla"
@@ -149,3 +154,9 @@ def test_sizes_have_defaults() -> None:
     config = DecoderConfig(d_model=96, n_heads=6)
     assert (config.d_head, config.kv_heads, config.value_heads) == (16, 6, 6)
     assert DecoderConfig(n_heads=8, n_kv_heads=2).kv_heads == 2
+
+
+def test_two_rotated_dimensions_need_no_dynamic_scaling() -> None:
+    for scaling in (None, LinearScalingConfig(factor=2)):
+        config = DecoderConfig(positions=RotaryConfig(dim=2, scaling=scaling))
+        assert config.rotary_width == 32
