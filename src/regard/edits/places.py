@@ -288,7 +288,7 @@ def _intercept_layer(
         return x if hook is None else hook(x, reader.now, reader.now)
 
     def from_stream(compute: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda x, *args: compute(hooked("residual", x), *args)
+        return lambda x, *args, **given: compute(hooked("residual", x), *args, **given)
 
     def summed(norm: nn.Module, x: Tensor, dropout: Any, branch: Tensor) -> Tensor:
         part = next(part for part, its_norm in parts.items() if its_norm is norm)

@@ -64,7 +64,7 @@ def intercept_rotation(layer: Layer, rotary: Rotary, reader: Reader, hook: Hook)
         return torch.where(moved, cos, rope[0]), torch.where(moved, sin, rope[1])
 
     def from_positions(compute: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda x, rope, *rest: compute(x, rotated(x, rope), *rest)
+        return lambda x, rope, *rest, **given: compute(x, rotated(x, rope), *rest, **given)
 
     forward, extend = from_positions(layer.forward), from_positions(layer.extend)
     with replaced(layer, forward=forward, extend=extend):
