@@ -16,12 +16,13 @@ from typing import cast
 import measure
 import msgspec
 import torch
-from decoding_mechanisms import BEFORE, NEW, decoding
+from decoding_mechanisms import BEFORE, NEW, decoding, untrained
 from peers import SIZE, VOCABULARY
 from rich.console import Console
 from rich.table import Table
 
 from regard.config import Config, convert
+from regard.decoding.prepare import prepare
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.pattern import LayerConfig, from_text
@@ -77,7 +78,8 @@ def measured(rounds: int, device: torch.device) -> dict[str, dict[str, list[floa
     """Seconds of each model, by what it does."""
     texts = dict.fromkeys([*HYBRIDS, *(kind for text in HYBRIDS for kind in kinds(text))])
     steps = {text: training(text, device) for text in texts}
-    tokens = {text: decoding(sized(text, BEFORE + NEW), device) for text in texts}
+    models = {text: untrained(sized(text, BEFORE + NEW), device) for text in texts}
+    tokens = {text: decoding(prepare(model), device) for text, model in models.items()}
     return {
         "training step": measure.interleaved(steps, rounds, device),
         "decoded token": {

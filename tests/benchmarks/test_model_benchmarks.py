@@ -215,14 +215,25 @@ def test_a_token_of_each_mechanism_that_decodes_is_timed(monkeypatch: pytest.Mon
     monkeypatch.setattr(mechanisms, "SIZE", TINY)
     monkeypatch.setattr(mechanisms, "BEFORE", 8)
     monkeypatch.setattr(mechanisms, "NEW", 2)
+    monkeypatch.setattr(mechanisms, "compiled", lambda model: None)
     times = mechanisms.measured(2, CPU)
-    assert {"softmax", "elu", "rwkv7", "bigbird"} <= times.keys()
-    assert "linformer" not in times, "it doesn't decode"
-    assert all(len(taken) == 2 for taken in times.values())
-    assert mechanisms.time_table(times).row_count == len(times)
-    claims = mechanisms.claims({kind: [2.0] for kind in times} | {"softmax": [1.0]})
-    assert claims["elu"] == claims["rwkv7"] == 2.0
-    assert not {"softmax", "bigbird"} & claims.keys()
+    in_python = times[mechanisms.PYTHON]
+    assert {"softmax", "elu", "rwkv7", "bigbird"} <= in_python.keys()
+    assert "linformer" not in in_python, "it doesn't decode"
+    assert all(len(taken) == 2 for taken in in_python.values())
+    counted = {kind: mechanisms.operations(kind) for kind in in_python}
+    assert counted["softmax"] < counted["differential"] < 1.3 * counted["softmax"]
+    assert mechanisms.time_table(times, counted).row_count == len(in_python)
+
+
+def test_goals_are_for_mechanisms_whose_operations_allow_them() -> None:
+    mechanisms = decoding_mechanisms
+    counted = dict.fromkeys(mechanisms.kinds(), 1.0) | {"rwkv7": 1.4, "differential": 1.4}
+    times = {kind: [2.0] for kind in counted} | {"softmax": [1.0]}
+    claims = mechanisms.claims({"in Python": times, "compiled": {"softmax": [1.0]}}, counted)
+    assert claims["in Python"]["rwkv7"] == claims["in Python"]["latent"] == 2.0
+    assert not {"softmax", "differential"} & claims["in Python"].keys()
+    assert not claims["compiled"]
 
 
 def test_a_hybrid_is_compared_with_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
