@@ -107,16 +107,16 @@ def measured(rounds: int, device: torch.device) -> dict[str, Times]:
     """The times in Python, and by packages."""
     models = {kind: untrained(sized(kind), device) for kind in kinds()}
     packaged = {kind: made for kind, one in models.items() if (made := compiled(one))}
-    ways = {PYTHON: {kind: prepare(one) for kind, one in models.items()}, COMPILED: packaged}
-    calls = {
-        (way, kind): decoding(one, device)
-        for way, ones in ways.items()
-        for kind, one in ones.items()
-    }
+    calls = {f"{PYTHON} {kind}": decoding(prepare(one), device) for kind, one in models.items()}
+    calls |= {f"{COMPILED} {kind}": decoding(one, device) for kind, one in packaged.items()}
     times = measure.interleaved(calls, rounds, device)
     return {
-        way: {kind: [seconds / NEW for seconds in times[way, kind]] for kind in ones}
-        for way, ones in ways.items()
+        way: {
+            name.removeprefix(f"{way} "): [seconds / NEW for seconds in taken]
+            for name, taken in times.items()
+            if name.startswith(f"{way} ")
+        }
+        for way in (PYTHON, COMPILED)
     }
 
 

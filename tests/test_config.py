@@ -277,6 +277,7 @@ def test_a_mistake_is_named_with_what_is_allowed(assignments: str, path: str, al
         ("[model.positions]\nbase = 5.0", "model.positions: "),
         ("[model.positions]\nkind = 3", "model.positions.kind: "),
         ("[training]\nlr = 1e-3", "training: give either epochs or steps"),
+        ("[training]\nsteps = 3\nepochs = 3", "training: give either epochs or steps"),
         ("seed = 1\nseed = 2", "isn't TOML"),
         ("model = 1", "model: "),
     ],

@@ -202,6 +202,27 @@ def test_numerator_and_normalizer_are_the_reference_s_up_to_one_positive_factor(
     assert furthest((difference / (4 * unit))[~dead], torch.zeros(int((~dead).sum()))) <= 1
 
 
+@pytest.mark.parametrize("name", ["elu", "favor-positive"])
+@pytest.mark.parametrize("masking", ["full", "causal", "documents"])
+def test_segments_change_no_gradient(name: str, masking: str) -> None:
+    ids = torch.tensor([[0] * 5 + [1] * 5, [2] * 4 + [0] + [1] * 5])
+    masks = {"full": None, "causal": Mask.causal(), "documents": Mask.documents(ids)}
+    case = Case(
+        attend=KernelAttention(MAPS[name](), chunk=4),
+        query=normal(2, 2, 10, 4).requires_grad_(),
+        key=normal(2, 1, 10, 4, seed=1).requires_grad_(),
+        value=normal(2, 1, 10, 3, seed=2).requires_grad_(),
+        mask=masks[masking],
+    )
+    found = []
+    for tokens in (None, 4):
+        with segments(tokens):
+            loss = case.out().square().sum()
+            found.append(torch.autograd.grad(loss, (case.query, case.key, case.value)))
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-10, atol=1e-12)
+
+
 # Normalizers that can't be divided by
 
 

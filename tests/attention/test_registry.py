@@ -1,6 +1,7 @@
 """Mechanisms by name, from files and from packages, and who can do what another can't."""
 
 import re
+from dataclasses import fields
 from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -34,6 +35,7 @@ from regard.attention import (
     Softmax,
     SoftmaxOne,
     StickBreaking,
+    Support,
     Synthesizer,
     TopK,
 )
@@ -76,10 +78,9 @@ TYPES: dict[str, type[Attention]] = {
     "gated-deltanet-2": GatedDeltaNet2,
     "rwkv7": RWKV7,
 }
-ABILITIES = [
-    *sorted(ALL_MASKS),
-    *("bias", "vectors", "dropout", "cross", "decoding", "bidirectional", "value_heads"),
-]
+OF_LAYERS = {"kv_heads", "qk_norm", "short_conv", "added_values"}
+FLAGS = {field.name for field in fields(Support)} - {"masks", "differentiable"} - OF_LAYERS
+ABILITIES = sorted(ALL_MASKS | FLAGS)
 
 SOFTER = '''
 from __future__ import annotations

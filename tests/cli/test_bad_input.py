@@ -269,7 +269,9 @@ def test_a_mistake_is_explained(regard: Command, folder: Path, run: Path, comman
     put(folder, "long.tsv", f"Where was Ada Finch born?\tRome\n{LONG}\tRome\n")
     shutil.copy(run / "corpus.index", folder / "a.index")
     for arguments, says in MISTAKES[command]:
-        refused(regard(*shlex.split(arguments)), says)
+        outcome = regard(*shlex.split(arguments))
+        refused(outcome, says)
+        assert "accuracy" not in outcome.out, "a mistake is found before the work"
 
 
 @pytest.mark.parametrize(
@@ -325,13 +327,23 @@ def test_another_runs_tokenizer_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "says"),
+    ("name", "damage", "names", "says"),
     [
-        ("model.safetensors", lambda data: data[:-1], "damaged"),
-        ("config.toml", lambda data: data.replace(b"d_model = 16", b"d_model = 32"), "config.toml"),
-        ("config.toml", lambda data: data.replace(b"[model]", b"[model"), "isn't TOML"),
-        ("tokenizer.json", lambda _: b"]", "is no tokenizer"),
-        ("origin.json", lambda _: b"3", "holds no table"),
+        ("model.safetensors", lambda data: data[:-1], "model.safetensors", "damaged"),
+        (
+            "config.toml",
+            lambda data: data.replace(b"d_model = 16", b"d_model = 32"),
+            "model.safetensors",
+            "config.toml",
+        ),
+        (
+            "config.toml",
+            lambda data: data.replace(b"[model]", b"[model"),
+            "config.toml",
+            "isn't TOML",
+        ),
+        ("tokenizer.json", lambda _: b"]", "tokenizer.json", "is no tokenizer"),
+        ("origin.json", lambda _: b"3", "origin.json", "holds no table"),
     ],
     ids=["cut weights", "another size", "no TOML", "no tokenizer", "no table"],
 )
@@ -342,11 +354,11 @@ def test_a_damaged_file_of_a_run_is_named(
     command: str,
     name: str,
     damage: Callable[[bytes], bytes],
+    names: str,
     says: str,
 ) -> None:
     put(run, name, damage((run / name).read_bytes()))
-    where = "model.safetensors" if says == "config.toml" else name
-    refused(regard(*command.split()), f"run/{where}", says)
+    refused(regard(*command.split()), f"run/{names}", says)
 
 
 def test_missing_weights_are_refused(regard: Command, run: Path) -> None:
@@ -480,7 +492,7 @@ def test_a_full_disk_is_told_and_no_file_is_half_written(
         fill_disk(full)
         outcome = regard(*command.split())
     assert outcome.code == 1
-    (line,) = outcome.err.splitlines()
+    (line,) = outcome.err.strip().splitlines()
     assert line.startswith("regard: ")
     assert "disk is full" in line
     assert set(outcome.new) <= {"new"}  # the empty folder of a run
@@ -544,7 +556,8 @@ def test_failures_of_the_system_are_told_in_one_line(
 ) -> None:
     monkeypatch.setattr(files, "_write", failing(error))
     outcome = regard("world", "--out", "new", "people=80")
-    assert says in outcome.err
+    assert outcome.code == code
+    (line,) = outcome.err.strip().splitlines()
+    assert says in line
     if code != 130:  # whose temporary files the next command replaces
         refused(outcome, says, code=code)
-    assert outcome.code == code

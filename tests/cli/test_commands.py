@@ -352,15 +352,25 @@ def test_a_baseline_always_answers_the_same(regard: Command, folder: Path) -> No
 # generate
 
 
-def test_each_prompt_is_continued_in_its_order(regard: Command) -> None:
-    flags = ("--num-return-sequences", 2, "--temperature", 1, "--max-new-tokens", 5, "--json")
-    outcome = succeeded(regard("generate", "run", "Ada", "Otto Lange", "--raw", *flags))
+def test_samples_are_those_of_the_library_in_the_order_of_the_prompts(
+    regard: Command, run: Path
+) -> None:
+    sampling: dict[str, Any] = {"temperature": 5.0, "top_k": 9, "top_p": 0.5, "seed": 3}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in sampling.items()]
+    command = ("generate", "run", "Ada", "Otto Lange", "--raw", "--max-new-tokens", 5, "--json")
+    outcome = succeeded(regard(*command, "--num-return-sequences", 2, *flags))
     records = [json.loads(line) for line in outcome.out.splitlines()]
-    asked = [(record["prompt"], record["sample"]) for record in records]
-    assert asked == [("Ada", 0), ("Ada", 1), ("Otto Lange", 0), ("Otto Lange", 1)]
-    for record in records:
-        assert record["text"].startswith(record["prompt"])
-        assert len(record["text"]) <= len(record["prompt"]) + 5
+    rows = [(prompt, i) for prompt in ("Ada", "Otto Lange") for i in (0, 1)]
+    assert [(record["prompt"], record["sample"]) for record in records] == rows
+
+    def drawn(**chosen: Any) -> list[str]:
+        prompts = [prompt for prompt, _ in rows]
+        return api.generate(Run.load(run), prompts, raw=True, max_new_tokens=5, **chosen)
+
+    found = [record["text"] for record in records]
+    assert found == drawn(**sampling)
+    for name in sampling:  # each option matters
+        assert drawn(**{k: v for k, v in sampling.items() if k != name}) != found
     assert not outcome.new
 
 

@@ -212,6 +212,3 @@ def test_pairs_are_labeled_from_files_and_prompts(regard: Command, folder: Path,
         write_lines(folder / "asked.tsv", *prompts)
         succeeded(regard("evaluate", "new", "asked.tsv", "--predictions", "again.txt"))
         assert (folder / "again.txt").read_text("utf-8") == told
-
-
-# info

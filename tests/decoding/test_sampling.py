@@ -220,7 +220,6 @@ def test_impossible_settings_are_refused() -> None:
         ({"top_p": 0.0}, r"top-p must lie in \(0, 1\], not 0.0"),
         ({"top_p": 1.1}, r"top-p must lie in \(0, 1\], not 1.1"),
         ({"top_p": nan}, r"top-p must lie in \(0, 1\], not nan"),
-        # BUG: accepted, and NumPy's ValueError comes out of `uniforms`.
         ({"seed": -1}, "seed"),
     ]
     for wrong, message in cases:

@@ -77,6 +77,7 @@ def test_attribution_is_exact_where_the_rest_is_linear() -> None:
     assert found.error.rank_correlation == pytest.approx(1)
     assert not found.error.saturated
     assert not found.error.wrong_signs
+    assert "rank correlation 1.000" in "\n".join(found.lines())
 
 
 @pytest.mark.parametrize("family", ["decoder, hybrid", "encoder-decoder", "perceiver"])

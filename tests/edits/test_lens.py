@@ -114,7 +114,9 @@ def test_a_scaled_head_and_a_soft_cap() -> None:
     before = cap * (logits[ids] / cap).atanh()
     assert own.difference == pytest.approx(float(before[0] - before[1]))
     assert own.remainder <= ROUNDING
-    assert "before the soft cap" in "\n".join(found.lines())
+    notes = "\n".join(found.lines())
+    assert "before the soft cap" in notes
+    assert "Σ parts − hidden state" in notes
 
 
 NORMS: dict[str, Callable[[], Run]] = {

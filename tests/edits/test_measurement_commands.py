@@ -69,6 +69,7 @@ def test_pairs_are_measured(arguments: str, regard: Command, run: Path) -> None:
     found = measure(Run.load(run), read.clean, read.corrupt, metric=read.metric, **given)
     assert json.loads((run.parent / "found.json").read_text("utf-8")) == found.rows()
     require_shown(found, done, run.parent / f"{command}.html")
+    assert ("by attribution in 2 steps" in done.out) == ("--steps 2" in arguments)
 
 
 def test_a_text_is_read_by_the_lens(regard: Command, run: Path) -> None:

@@ -149,7 +149,9 @@ def test_a_long_text_is_answered_without_its_end_and_counted(family: str) -> Non
         room = max_prompt_length(24, run.template) - 1 if family in CONTINUING else 23
     cut = [msgspec.structs.replace(question, text=question.text[:room]) for question in LONG]
     assert predict(run, LONG, CPU) == (answers(run, cut), 1)
-    assert score_task(run, CPU, LONG).cut == 1
+    score = score_task(run, CPU, LONG)
+    assert score.cut == 1
+    assert "1 texts don't fit the model and were truncated" in score.lines()
 
 
 PAIRS = [

@@ -17,8 +17,8 @@ from regard.errors import UserError
 from regard.explorer.attention_maps import choose
 from regard.explorer.gradients import Gradient, gradient_norms, weight_gradients
 from regard.explorer.huggingface.adapter import HuggingFaceModel
-from regard.explorer.huggingface.gradients import text_loss
 from regard.explorer.huggingface.intercept import intercept_huggingface
+from regard.explorer.huggingface.loss import text_loss
 from tiny_explored import IDS, PAIRED, TARGET, bart, gpt2, llama, t5, tiny_folder
 from tiny_hugging_face import sharp, tiny_bert, tiny_gpt2
 

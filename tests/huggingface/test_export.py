@@ -118,6 +118,18 @@ def test_import_export_and_import_keep_all(family: str, variant: str, tmp_path: 
     assert torch.equal(their_logits(source, ids), their_logits(tmp_path / "exported", ids))
 
 
+@pytest.mark.parametrize("family", ["llama", "bert", "bart"])
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_transformers_reads_the_tokenizer(family: str, tmp_path: Path) -> None:
+    variant = next(variant for name, variant in CASES if name == family)
+    run = import_folder(folder_of(tmp_path / "source", family, variant), tmp_path / "run")
+    export_run(run, tmp_path / "exported")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    for text in BIOGRAPHIES:
+        assert theirs(text).input_ids == run.encode(text)[0]
+    assert theirs.pad_token_id == run.tokenizer.special.pad
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.filterwarnings("ignore:.*_token_id is")
 def test_weights_are_exported_in_their_own_type(dtype: torch.dtype, tmp_path: Path) -> None:

@@ -322,10 +322,10 @@ BAD_FILES: list[tuple[str, dict[str, Any], str]] = [
     ("gpt2", {TOKENS: None}, "neither tokenizer.json nor vocab.json and merges.txt"),
     ("bert", {TOKENS: None}, "neither tokenizer.json nor vocab.txt"),
     # damaged
-    *(("gpt2", {MODEL: text}, f"{MODEL}: ") for text in ("{", "[]")),
-    *(("gpt2", {TOKENS: text}, f"{TOKENS}: ") for text in ("{}", "")),
-    ("gpt2", {ROLES: "3"}, f"{ROLES}: "),
-    ("gpt2", {WEIGHTS: "no tensors"}, f"{WEIGHTS}: "),
+    *(("gpt2", {MODEL: text}, f"/{MODEL}: ") for text in ("{", "[]")),
+    *(("gpt2", {TOKENS: text}, f"/{TOKENS}: ") for text in ("{}", "")),
+    ("gpt2", {ROLES: "3"}, f"/{ROLES}: "),
+    ("gpt2", {WEIGHTS: "no tensors"}, f"/{WEIGHTS}: "),
     ("gpt2", {WEIGHTS: None, INDEX: "{}"}, "weight_map"),
     # of another model
     *(

@@ -40,6 +40,13 @@ from tiny import MODEL
 
 PROMPTS = ([5, 6, 7], [8], [9, 4, 3, 2, 6])
 NEW = 6
+REFUSED = {
+    *("penalty_alpha", "dola_layers", "num_beam_groups", "constraints", "force_words_ids"),
+    *("custom_generate", "assistant_model", "prompt_lookup_num_tokens", "use_mtp"),
+    *("guidance_scale", "cache_implementation", "output_attentions", "token_healing"),
+    "prefill_chunk_size",
+}
+"""Options of generation that no run supports; there may be more."""
 
 CAUSAL = {
     "learned": ("model.positions.kind=learned",),
@@ -412,6 +419,7 @@ def test_options_that_a_run_lacks_are_refused_before_transformers_reads_them(
 
     monkeypatch.setattr(GenerationMixin, "generate", read)
     ids = torch.tensor([[3, 4]])
+    assert UNSUPPORTED.keys() >= REFUSED
     for name in UNSUPPORTED:
         says = f"generate: {name}=x isn't supported for a run; leave it out$"
         with pytest.raises(UserError, match=says):

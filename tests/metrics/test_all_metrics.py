@@ -27,7 +27,7 @@ from regard.metrics import (
 
 LABELS = (list("abbccab"), list("abccbac"))
 # Texts of one word to seven.
-TAGS = tuple([list(tags * n) for n, tags in enumerate(side, 1)] for side in (LABELS[0], LABELS[1]))
+TAGS = tuple([[tag] * n for n, tag in enumerate(side, 1)] for side in LABELS)
 TEXTS = tuple([" ".join("abcdefghijkl"[i : 3 * i + 1]) for i in range(j, j + 6)] for j in (0, 1))
 RANKS = np.array([1, 3, 2, 8, 5])
 NO_RANKS = np.array([], dtype=int)

@@ -125,6 +125,7 @@ def test_tensors_of_another_meaning_are_new(change: str, tmp_path: Path) -> None
     assert shown_names(made.origin.get("new_tensors", ())) == ", ".join(new)
     assert_kept(parent, made, apart_from=tuple(made.origin.get("new_tensors", ())))
     assert made.n_hashed_parameters == parent.n_hashed_parameters
+    assert bool(made.n_hashed_parameters) == ("n-grams" in change)
 
 
 def test_one_layer_gets_another_mechanism(tmp_path: Path) -> None:

@@ -52,6 +52,14 @@ def test_the_label_is_what_the_texts_say(made: Split) -> None:
         assert len(facts(question.text)) == question.text.count(".")
 
 
+def test_unknown_is_a_missing_fact_or_the_same_of_somebody_else(made: Split) -> None:
+    unknown = [q for q in made.training if q.answer == "unknown"]
+    others = [q for q in unknown if person(q.text) != person(q.second)]
+    assert all(facts(q.second).items() <= facts(q.text).items() for q in others)
+    # 600 coins, 3.3 standard deviations.
+    assert len(others) / len(unknown) == pytest.approx(0.5, abs=0.068)
+
+
 def test_each_statement_has_each_label_equally_often(made: Split) -> None:
     """So the best that looks at the statement alone is right on a third."""
     for part in (made.training, made.test):

@@ -33,7 +33,7 @@ from regard.text.packed import (
     held_out_documents,
     open_packed,
 )
-from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.tokenizer import Tokenizer, number_tokenizer, train_tokenizer
 
 TEXTS = st.lists(
     st.text("abc déü\t", min_size=1, max_size=30).filter(lambda text: text.strip() != ""),
@@ -352,3 +352,12 @@ def test_damage_is_refused(
     damage(tmp_path / "packed" / name)
     with pytest.raises(UserError, match=says):
         open_packed(tmp_path / "packed")
+
+
+def test_ids_beyond_two_bytes_take_four(tmp_path: Path) -> None:
+    tokenizer, texts = number_tokenizer(70_000), ["0 65535 65536 69999", "1 2"]
+    (tmp_path / "n.txt").write_text("\n".join(texts), "utf-8")
+    spec = spec_of(tmp_path / "n.txt", validation=0, known=tokenizer)
+    corpus = packed(tmp_path / "packed", spec, tokenizer=tokenizer)
+    assert corpus.training.ids.dtype == np.dtype("<u4")
+    assert texts_of(corpus, corpus.training) == texts

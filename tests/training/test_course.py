@@ -99,6 +99,7 @@ def test_questions_predict_mark_place_mark_alone_and_lose_other_letters() -> Non
 
 def test_finetuning_and_training_from_scratch_have_the_course_s_lengths() -> None:
     assert questions().sampler.steps == 75 * 8
+    assert COURSE.training.schedule == MinGPTConfig(positions=200 * 2938 * 128)
     finetuning = RECIPES[COURSE.finetuning].training
     assert (finetuning.epochs, finetuning.batch, finetuning.lr) == (10, 256, 6e-4)
 

@@ -90,5 +90,11 @@ def test_quiet_writes_files_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
         logger.log({"step": 1, **RECORD})
         logger.close()
     assert capsys.readouterr() == ("", "")
+
+
+def test_events_are_written_for_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard isn't installed")
+    for logger in make_loggers(tmp_path, "training", 10, 0, quiet=True):
+        logger.log({"step": 1, **RECORD})
+        logger.close()
     assert list((tmp_path / "tensorboard").glob("events*"))

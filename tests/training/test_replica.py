@@ -14,7 +14,7 @@ from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, predict_all
 from regard.models.builders import LanguageModel
 from regard.training.processes import Processes
-from regard.training.replica import Loss, Replica, share
+from regard.training.replica import Replica, share
 from tiny_models import VOCABULARY, tiny_model
 
 
@@ -103,8 +103,7 @@ def rows_of(*rows: list[int]) -> Batch:
 
 
 @pytest.mark.parametrize("recomputed", [False, True], ids=["kept", "recomputed"])
-@pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "wrapped"])
-def test_an_indexer_is_trained_by_its_own_loss(wrapped: bool, recomputed: bool) -> None:
+def test_an_indexer_is_trained_by_its_own_loss(recomputed: bool) -> None:
     """The value and all other gradients are those of the model's loss."""
     model, one = indexed_model(), Processes(0, 1)
     for layer in model.body.layers:  # type: ignore[union-attr]
@@ -113,7 +112,7 @@ def test_an_indexer_is_trained_by_its_own_loss(wrapped: bool, recomputed: bool) 
     with torch.no_grad():
         expected = model.loss(batch)
     plain = gradients(model, model.loss(batch))
-    step = Loss(model, model.body, one) if wrapped else Replica(model, one).loss
+    step = Replica(model, one).loss
     for _ in range(2):
         loss = step(batch)
         torch.testing.assert_close(loss.detach(), expected)

@@ -109,6 +109,7 @@ class ScoreAttention(Attention):
         allowed, gated = self.allowed(mask, query, key), self.gate_scores(gates)
         query, key = at_least_float32(query), at_least_float32(repeat_kv(key, query.shape[1]))
         with without_autocast(query):
+            # Not self._scores: that of Forgetting reads its gates from the bias.
             scores = ScoreAttention._scores(self, query, key, _positioned(bias, mask, query, key))
             return scores if gated is None else scores + gated, allowed
 

@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -11,6 +11,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.training.loop import ExecutionOptions
     from regard.training.plan import Plan
 
 TOKENIZER = click.option(
@@ -74,7 +75,7 @@ def pretrain(
     from regard.training.plan import plan_training
     from regard.training.sources.choose import choose_text
 
-    _check(out, **flags)
+    execution = _prepare(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     files, settings = _split(corpus, seed)
     if not files:
@@ -83,7 +84,7 @@ def pretrain(
     source = choose_text(files, questions or (), index=not no_index, mix=mix)
     settings = [*kind, *settings]
     plan = plan_training(source, recipe, out, settings=settings, tokenizer=known)
-    if _execute(plan, **flags):
+    if _execute(plan, execution):
         if plan.data.indexed:
             click.echo(f"Index: {out / RUN_INDEX}")
         elif not no_index and not can_index():
@@ -119,11 +120,11 @@ def finetune(
     from regard.training.plan import plan_training
     from regard.training.sources.questions import QuestionSource
 
-    _check(out, **flags)
+    execution = _prepare(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     loaded = load_start(parent, trust_code=trust_code)
     source, overrides = QuestionSource(pairs, "finetuning"), [*settings, *_seed_setting(seed)]
-    _execute(plan_training(source, recipe, out, loaded, settings=overrides), **flags)
+    _execute(plan_training(source, recipe, out, loaded, settings=overrides), execution)
 
 
 @click.command()
@@ -190,7 +191,7 @@ def train(
     from regard.training.plan import plan_more_steps, plan_training
     from regard.training.sources.choose import choose_source
 
-    _check(out, **flags)
+    execution = _prepare(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
@@ -206,7 +207,7 @@ def train(
         plan = plan_more_steps(source, out, begun, more_steps, settings)
     else:
         plan = plan_training(source, recipe, out, begun, settings=settings, tokenizer=known)
-    _execute(plan, timed=task == "text", **flags)
+    _execute(plan, execution, timed=task == "text")
 
 
 def _more_steps(
@@ -280,37 +281,45 @@ def _seed_setting(seed: int | None) -> list[str]:
     return [] if seed is None else [f"seed={seed}"]
 
 
-def _check(out: Path, *, resume: bool, dry_run: bool, **flags: Any) -> None:
-    """Raise if a folder can't hold the run, or a device isn't available, before data are read."""
+def _prepare(
+    out: Path, *, resume: bool, dry_run: bool, json_file: Path | None, **execution: Any
+) -> "_Execution":
+    """Return how to train, before the data are read.
+
+    Raises:
+        UserError: the folder can't hold the run, or the device isn't available.
+    """
     from regard.training.loop import ExecutionOptions
     from regard.training.plan import require_out
-    from regard.training.processes import is_restart
+    from regard.training.processes import is_restart, join_processes
 
-    flags.pop("json_file")
-    ExecutionOptions.choose(**flags)
+    join_processes()  # chooses the GPU of this process
+    chosen = ExecutionOptions.choose(**execution)
     if not dry_run:
         require_out(out, resume=resume or is_restart())
+    return _Execution(chosen, resume, dry_run, json_file)
 
 
-def _execute(
-    plan: "Plan",
-    *,
-    timed: bool = False,
-    dry_run: bool,
-    json_file: Path | None,
-    resume: bool,
-    **execution: Any,
-) -> bool:
+class _Execution(NamedTuple):
+    """How a plan is trained, or only shown."""
+
+    options: "ExecutionOptions"
+    resume: bool
+    dry_run: bool
+    json_file: Path | None
+
+
+def _execute(plan: "Plan", execution: _Execution, *, timed: bool = False) -> bool:
     """Print the plan and, unless it is a dry run, train; return whether it trained.
 
     A dry run that is `timed` takes a few steps.
     """
-    from regard.training.loop import ExecutionOptions
     from regard.training.processes import join_processes
 
+    chosen, resume, dry_run, json_file = execution
     if not join_processes().is_first:
         if not dry_run:
-            plan.execute(ExecutionOptions.choose(**execution), resume=resume)
+            plan.execute(chosen, resume=resume)
         return False
     facts = plan.describe()
     if dry_run:
@@ -320,13 +329,12 @@ def _execute(
         if timed:
             from regard.training.estimate import estimate_training
 
-            timing = ExecutionOptions.choose(**execution)
-            needs = estimate_training(plan, timing.environment)
+            needs = estimate_training(plan, chosen.environment)
             _print_facts(needs)
             facts |= needs
         options.write_json(json_file, facts)
         return False
-    progress = plan.execute(ExecutionOptions.choose(**execution), resume=resume)
+    progress = plan.execute(chosen, resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
     options.write_json(json_file, facts | done | best)

@@ -162,12 +162,12 @@ def _of_all_courses(kind: type[T]) -> tuple[T, ...]:
 
 
 def read_course(kind: type[T], text: str, course: str, *, where: str) -> tuple[T, ...]:
-    """Return the parts or corrections of a course from TOML: a `[[parts]]` table per part.
+    """Return the parts or corrections of a course from TOML, `[[parts]]` or `[[corrections]]`.
 
     Raises:
         UserError: names the file, the part or correction, and the field.
     """
-    name = kind.__name__.lower()
+    name = kind.__name__.lower()  # of its tables
     tables = parse_toml(text, where=where).get(f"{name}s", [])
     return tuple(
         convert(

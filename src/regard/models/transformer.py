@@ -271,12 +271,12 @@ class Decoder(Transformer):
         values, grown = self._shared_values(input_ids), []
         n = len(states.layers)
         memories: Sequence[State | None] = states.memories or [None] * n
-        of_last = [False] * (n - 1) + [last]
-        each = zip(self._layers(), ropes, states.layers, memories, of_last, strict=True)
+        each = zip(self._layers(), ropes, states.layers, memories, strict=True)
         with self._checked(x):
-            for layer, rope, state, memory, ends in each:
+            for i, (layer, rope, state, memory) in enumerate(each, 1):
+                at_end = last and i == n
                 x, state = layer.extend(
-                    x, rope, self.bias, state, attention_mask, memory, values, last=ends
+                    x, rope, self.bias, state, attention_mask, memory, values, last=at_end
                 )
                 grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories, last_ids)

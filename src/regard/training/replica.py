@@ -73,7 +73,7 @@ class Replica:
         self.model, self.processes = model, processes
         body: CompiledBody = torch.compile(model.body, dynamic=True) if compile else model.body
         self.loss: nn.Module = Loss(model, body, processes)
-        """Returns the loss in nats, summed over the targets of this process's share of a batch."""
+        """Module whose call returns the loss in nats, summed over the targets of this process."""
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
         """Yield the parts of this process's share; run each backward before taking the next."""

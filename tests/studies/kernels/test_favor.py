@@ -1,4 +1,4 @@
-"""What features estimate, and what theory says of them."""
+"""Estimates of random features, and their errors in theory."""
 
 import math
 
@@ -14,6 +14,8 @@ from regard.studies.kernels.favor import (
     by_direction,
     errors_of,
     favor,
+    orthogonal_bound,
+    predicted,
 )
 from tiny_studies import broken, measured
 
@@ -45,6 +47,22 @@ def test_each_direction_gives_what_the_formula_of_the_kind_says(name: str) -> No
     }[name]
     estimates = by_direction(KINDS[name], directions, *pair.vectors(8))
     assert torch.allclose(estimates, exact, rtol=1e-12, atol=0)
+
+
+@settings(max_examples=50)
+@given(LENGTHS, COSINES, st.integers(2, 8), st.integers(8, 16))
+def test_formulas_of_errors_agree(length: float, cosine: float, m: int, d: int) -> None:
+    """Positive features of opposite vectors are constant, and waves of equal vectors are."""
+    pair, opposite, equal = (Pair.of(length, c) for c in (cosine, -1, 1))
+    assert predicted("positive", opposite, m) == predicted("hyperbolic", opposite, m) == 0
+    assert predicted("trigonometric", equal, m) == 0
+    positive = predicted("positive", pair, m)
+    assert predicted("hyperbolic", pair, m) <= positive / 2
+    for name in KINDS:
+        assert predicted(name, pair, 2 * m) == pytest.approx(predicted(name, pair, m) / 2)
+    assert orthogonal_bound(pair, m, d) <= positive
+    assert orthogonal_bound(pair, 1, d) == predicted("positive", pair, 1)
+    assert orthogonal_bound(equal, m, d) < predicted("positive", equal, m)
 
 
 def test_errors_are_the_mean_square_and_its_standard_error() -> None:

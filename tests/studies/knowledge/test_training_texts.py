@@ -1,4 +1,4 @@
-"""Texts that say the same in other ways."""
+"""Training texts: wordings, directions, false places, pretraining."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a state remembers, and what it can't know."""
+"""Memory of recurrent states; predictions in one direction and in both."""
 
 from math import log
 from pathlib import Path

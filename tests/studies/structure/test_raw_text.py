@@ -1,4 +1,4 @@
-"""Labels and masks that raw text gives."""
+"""Labels and masks from raw text."""
 
 import math
 from string import ascii_lowercase

@@ -206,10 +206,11 @@ class HuggingFaceModel:
 
         Raises:
             UserError: the text can't be encoded, or has no loss.
+            MismatchError: weights · values isn't the output of the kernel.
         """
-        from regard.explorer.huggingface.gradients import text_loss
         from regard.explorer.huggingface.intercept import intercept_huggingface
         from regard.explorer.huggingface.layer_context import kind_of
+        from regard.explorer.huggingface.loss import text_loss
 
         with quiet():
             inputs, _ = self._inputs(text)
