@@ -4,7 +4,7 @@ Models of 4 layers, 8 heads and width 256, one row, float32, after 128 tokens. A
 timed, interleaved, in Python and by compiled packages (`regard compile`), and compared with
 softmax. The floating-point operations of the token are counted.
 
-    python benchmarks/decoding_mechanisms.py [--rounds 15] [--threads 1] [--out DIR]
+    python benchmarks/decoding_mechanisms.py [--rounds 15] [--threads 1] [--only KIND …] [--out DIR]
 
 Prints a table, and writes decoding_mechanisms.json into docs/figures. The packages take some
 minutes to compile.
@@ -12,7 +12,7 @@ minutes to compile.
 
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -103,9 +103,9 @@ def compiled(model: LanguageModel) -> PackagedModel | None:
     return PackagedModel(prepare(model), {1: package})
 
 
-def measured(rounds: int, device: torch.device) -> dict[str, Times]:
-    """The times in Python, and by packages."""
-    models = {kind: untrained(sized(kind), device) for kind in kinds()}
+def measured(names: Collection[str], rounds: int, device: torch.device) -> dict[str, Times]:
+    """The times of mechanisms in Python, and by packages."""
+    models = {kind: untrained(sized(kind), device) for kind in names}
     packaged = {kind: made for kind, one in models.items() if (made := compiled(one))}
     calls = {f"{PYTHON} {kind}": decoding(prepare(one), device) for kind, one in models.items()}
     calls |= {f"{COMPILED} {kind}": decoding(one, device) for kind, one in packaged.items()}
@@ -146,9 +146,8 @@ def time_cells(kind: str, taken: Times) -> Sequence[str]:
 
 def claims(times: dict[str, Times], counted: dict[str, float]) -> dict[str, dict[str, float]]:
     """Time over softmax's by way, of the mechanisms whose operations allow to reach their goal."""
-    able = [
-        k for k, goal in kinds().items() if counted[k] <= goal * counted[SOFTMAX] and k != SOFTMAX
-    ]
+    goals, one = kinds(), counted[SOFTMAX]
+    able = [k for k, count in counted.items() if k != SOFTMAX and count <= goals[k] * one]
     return {
         way: {k: measure.Ratio.of(taken[k], taken[SOFTMAX]).median for k in able if k in taken}
         for way, taken in times.items()
@@ -157,12 +156,15 @@ def claims(times: dict[str, Times], counted: dict[str, float]) -> dict[str, dict
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = measure.parse(measure.options(__doc__, rounds=15))
+    goals = kinds()
+    parser = measure.options(__doc__, rounds=15)
+    parser.add_argument("--only", nargs="+", choices=goals, default=list(goals), metavar="KIND")
+    arguments = measure.parse(parser)
     device = torch.device(arguments.device)
     torch.manual_seed(0)
-    counted = {kind: operations(kind) for kind in kinds()}
-    times = measured(arguments.rounds, device)
-    console, goals = Console(width=120), kinds()
+    counted = {kind: operations(kind) for kind in {SOFTMAX: None, **dict.fromkeys(arguments.only)}}
+    times = measured(counted, arguments.rounds, device)
+    console = Console(width=120)
     console.print(time_table(times, counted))
     found = claims(times, counted)
     for way, figures in found.items():

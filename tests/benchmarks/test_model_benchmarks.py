@@ -216,7 +216,7 @@ def test_a_token_of_each_mechanism_that_decodes_is_timed(monkeypatch: pytest.Mon
     monkeypatch.setattr(mechanisms, "BEFORE", 8)
     monkeypatch.setattr(mechanisms, "NEW", 2)
     monkeypatch.setattr(mechanisms, "compiled", lambda model: None)
-    times = mechanisms.measured(2, CPU)
+    times = mechanisms.measured(mechanisms.kinds(), 2, CPU)
     in_python = times[mechanisms.PYTHON]
     assert {"softmax", "elu", "rwkv7", "bigbird"} <= in_python.keys()
     assert "linformer" not in in_python, "it doesn't decode"
