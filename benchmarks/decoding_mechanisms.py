@@ -12,7 +12,7 @@ minutes to compile.
 
 import statistics
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -106,17 +106,19 @@ def compiled(model: LanguageModel) -> PackagedModel | None:
 def measured(names: Collection[str], rounds: int, device: torch.device) -> dict[str, Times]:
     """The times of mechanisms in Python, and by packages."""
     models = {kind: untrained(sized(kind), device) for kind in names}
-    packaged = {kind: made for kind, one in models.items() if (made := compiled(one))}
-    calls = {f"{PYTHON} {kind}": decoding(prepare(one), device) for kind, one in models.items()}
-    calls |= {f"{COMPILED} {kind}": decoding(one, device) for kind, one in packaged.items()}
+    ways: dict[str, Mapping[str, LanguageModel | PackagedModel]] = {
+        PYTHON: {kind: prepare(one) for kind, one in models.items()},
+        COMPILED: {kind: made for kind, one in models.items() if (made := compiled(one))},
+    }
+    calls = {
+        f"{kind}, {way}": decoding(one, device)
+        for way, ones in ways.items()
+        for kind, one in ones.items()
+    }
     times = measure.interleaved(calls, rounds, device)
     return {
-        way: {
-            name.removeprefix(f"{way} "): [seconds / NEW for seconds in taken]
-            for name, taken in times.items()
-            if name.startswith(f"{way} ")
-        }
-        for way in (PYTHON, COMPILED)
+        way: {kind: [seconds / NEW for seconds in times[f"{kind}, {way}"]] for kind in ones}
+        for way, ones in ways.items()
     }
 
 

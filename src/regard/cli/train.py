@@ -281,9 +281,18 @@ def _seed_setting(seed: int | None) -> list[str]:
     return [] if seed is None else [f"seed={seed}"]
 
 
+class _Execution(NamedTuple):
+    """How a plan is trained, or only shown."""
+
+    options: "ExecutionOptions"
+    resume: bool
+    dry_run: bool
+    json_file: Path | None
+
+
 def _prepare(
     out: Path, *, resume: bool, dry_run: bool, json_file: Path | None, **execution: Any
-) -> "_Execution":
+) -> _Execution:
     """Return how to train, before the data are read.
 
     Raises:
@@ -298,15 +307,6 @@ def _prepare(
     if not dry_run:
         require_out(out, resume=resume or is_restart())
     return _Execution(chosen, resume, dry_run, json_file)
-
-
-class _Execution(NamedTuple):
-    """How a plan is trained, or only shown."""
-
-    options: "ExecutionOptions"
-    resume: bool
-    dry_run: bool
-    json_file: Path | None
 
 
 def _execute(plan: "Plan", execution: _Execution, *, timed: bool = False) -> bool:

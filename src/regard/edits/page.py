@@ -1,11 +1,11 @@
 """Pages of measurements: one offline file with a chart and tables."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Protocol
 
 from matplotlib.figure import Figure
 
@@ -14,13 +14,15 @@ from regard.edits.table import Rows, html_table, text_table
 from regard.files import content_policy, write_file
 
 
-class Measured(Protocol):
-    """Base of measurements that a page shows."""
+class Measured(ABC):
+    """A measurement that a page shows."""
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """Title: the measurement and the run."""
 
+    @abstractmethod
     def lines(self) -> list[str]:
         """Return notes on the method and the data, as text."""
 
@@ -28,9 +30,11 @@ class Measured(Protocol):
         """Return the tables as text."""
         return "\n\n".join(text_table(rows) for rows in self.tables().values())
 
+    @abstractmethod
     def tables(self) -> Mapping[str, Rows]:
         """Return the tables by caption."""
 
+    @abstractmethod
     def figure(self) -> Figure:
         """Return the chart."""
 
