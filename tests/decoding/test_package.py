@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from regard import api
+from regard.attention.score_config import MobaConfig
 from regard.decoding import generate_ids, package
 from regard.decoding.package import DESCRIPTION, PACKAGE, Description, build, with_package
 from regard.decoding.step import CompiledStep, PackagedModel
@@ -257,3 +258,21 @@ def test_native_code_in_float64_for_rows_of_unequal_length(tmp_path: Path) -> No
     expected, compiled = (generate_ids(m, prompts, max_new_tokens=8) for m in (model, found))
     assert found.steps
     assert [row.ids for row in compiled] == [row.ids for row in expected]
+
+
+@pytest.mark.slow
+def test_native_code_sums_the_keys_of_each_block(tmp_path: Path) -> None:
+    moba = MobaConfig(block_size=8, blocks=2)  # larger than the exported example
+    model = tiny_model(attention=moba, context_length=40)
+    drawn = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.head.out_features, (1, 40), generator=drawn)
+    found = PackagedModel(model, {1: build(model, 1, tmp_path / PACKAGE)})
+    with torch.no_grad():
+        (_, plain), (_, packaged) = (
+            m.extend(ids[:, :8], m.init_state(1, 40)) for m in (model, found)
+        )
+        for token in ids[:, 8:].split(1, 1):
+            expected, plain = model.extend(token, plain)
+            logits, packaged = found.extend(token, packaged)
+            torch.testing.assert_close(logits, expected)
+    assert found.steps
