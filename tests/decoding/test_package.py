@@ -261,8 +261,9 @@ def test_native_code_in_float64_for_rows_of_unequal_length(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_native_code_sums_the_keys_of_each_block(tmp_path: Path) -> None:
-    moba = MobaConfig(block_size=8, blocks=2)  # larger than the exported example
+def test_native_code_of_moba_adds_each_key_to_its_own_block(tmp_path: Path) -> None:
+    # The token of the exported example, the fifth, is in the first block.
+    moba = MobaConfig(block_size=8, blocks=2)
     model = tiny_model(attention=moba, context_length=40)
     drawn = torch.Generator().manual_seed(0)
     ids = torch.randint(model.head.out_features, (1, 40), generator=drawn)

@@ -192,9 +192,9 @@ class MoBA(Softmax):
     ) -> None:
         """Add new keys to the sums of their blocks."""
         added = key.to(sums.dtype)
-        is_simple = key.shape[2] == 1 and before.is_even and attention_mask is None
-        if is_simple and not torch.compiler.is_compiling():
-            # Compiled by torch 2.13, the index would stay that of the example, 0.
+        in_one_block = key.shape[2] == 1 and before.is_even and attention_mask is None
+        # Code compiled by torch 2.13 would keep the block of the exported example.
+        if in_one_block and not torch.compiler.is_compiling():
             sums.select(2, before.longest // self.block_size).add_(added[:, :, 0])
             return
         blocks = before.positions(key.shape[2])[:, None, :, None] // self.block_size
