@@ -544,12 +544,13 @@ def test_a_full_disk_at_a_line_of_metrics_is_told(
     [
         (OSError(errno.EDQUOT, "", "new"), 1, "new: the disk is full"),
         (OSError(errno.EIO, "it broke", "new"), 1, "new: it broke"),
+        (FileNotFoundError("gone: new"), 1, "gone: new"),  # as safetensors says it
         (OSError(errno.EACCES, "", "new"), 2, "new: can't be written"),
         (OSError(errno.EROFS, "", "new"), 2, "new: can't be written"),
         (OSError(errno.ENOTEMPTY, "", "new"), 2, "new: can't be written"),
         (KeyboardInterrupt(), 130, "regard: stopped"),
     ],
-    ids=["quota", "broken", "no rights", "read-only", "not empty", "Ctrl-C"],
+    ids=["quota", "broken", "gone", "no rights", "read-only", "not empty", "Ctrl-C"],
 )
 def test_failures_of_the_system_are_told_in_one_line(
     regard: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str

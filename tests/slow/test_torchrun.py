@@ -118,7 +118,8 @@ def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Pa
     launch(
         3, command(tmp_path, "parts", *flags, "--resume"), until=tmp_path / "parts/checkpoints/20"
     )
-    launch(3, command(tmp_path, "parts", *flags, "--resume"))
+    unpublish_best(tmp_path / "parts")
+    launch(3, prepared(SLOW_TO_OPEN, command(tmp_path, "parts", *flags, "--resume")))
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
@@ -264,6 +265,20 @@ import time, regard.training.step as step
 gradients = step.accumulate_gradients
 step.accumulate_gradients = lambda *args: (time.sleep(0.05), gradients(*args))[1]
 """
+
+SLOW_TO_OPEN = """
+import time, safetensors
+opened = safetensors.safe_open
+wait = 0.2 * (os.environ["RANK"] != "0")
+safetensors.safe_open = lambda *args, **options: (time.sleep(wait), opened(*args, **options))[1]
+"""
+"""Other processes still list a checkpoint's files when the first one has read its own."""
+
+
+def unpublish_best(run: Path) -> None:
+    """Leave a run as a kill does between the two renames of a checkpoint."""
+    saved = run / "checkpoints" / str(newest(run))
+    (run / "model.safetensors").rename(saved / "best.safetensors")
 
 
 def prepared(statements: str, arguments: Sequence[str]) -> list[str]:

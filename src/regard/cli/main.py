@@ -182,9 +182,10 @@ def _explain(error: OSError) -> tuple[str, int]:
         PermissionError,
     )
     others = (errno.EROFS, errno.ENAMETOOLONG, errno.ENOTEMPTY)
-    if isinstance(error, mistakes) or error.errno in others:
+    if error.errno and (isinstance(error, mistakes) or error.errno in others):
         return f"{place}can't be written: {error.strerror}; choose another place", 2
-    return f"{place}{error.strerror or error}", 1
+    reason = next(filter(None, (error.strerror, *error.args)), type(error).__name__)
+    return f"{place}{reason}", 1
 
 
 def _fail(message: str, code: int) -> int:

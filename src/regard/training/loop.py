@@ -196,7 +196,7 @@ def _open(
     run.model.to(environment.device, torch.float64 if environment.is_double else None)
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is not None:
-        processes.alone(partial(require_intact, checkpoint))
+        processes.alone(partial(_prepare, checkpoint, run, publishing))
         load_weights(checkpoint.path / "model.safetensors", run)
     replica = _make_replica(run.model, processes, options.parallel, compile=options.compile)
     optimizers = make_optimizers(replica.model, config, environment.dtype)
@@ -210,7 +210,7 @@ def _open(
         with publishing():
             remove_unfinished(run.path)
             if checkpoint is not None:
-                _resume(run, checkpoint, described, sampler.steps)
+                _warn_of_changes(run, checkpoint, described, sampler.steps)
             place = (run.path, title, sampler.steps, progress.step)
             loggers = make_loggers(*place, quiet=options.quiet, tensorboard=options.tensorboard)
             loggers += options.loggers
@@ -277,7 +277,14 @@ def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
         raise
 
 
-def _resume(
+def _prepare(checkpoint: Checkpoint, run: Run, publishing: Publishing) -> None:
+    """Check the files of a checkpoint, and move its best weights, before any process lists them."""
+    require_intact(checkpoint)
+    with publishing():
+        publish_best(checkpoint.path, run.path)  # a kill may have prevented it
+
+
+def _warn_of_changes(
     run: Run, checkpoint: Checkpoint, environment: dict[str, str | int], steps: int
 ) -> None:
     changed = [
@@ -291,7 +298,6 @@ def _resume(
             "bit-identical to those of an uninterrupted run",
             stacklevel=2,
         )
-    publish_best(checkpoint.path, run.path)  # a kill may have prevented it
 
 
 def stops_early(progress: Progress, config: TrainingConfig) -> bool:
