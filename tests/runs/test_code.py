@@ -57,6 +57,12 @@ def test_the_run_has_its_own_copy_and_names_its_hash(run: Path) -> None:
     assert 'kind = "mine.py:Mine"' in (run / "config.toml").read_text("utf-8")
 
 
+def test_a_run_that_was_killed_after_its_copy_is_begun_again(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "code", tmp_path / "begun/code")
+    api.pretrain(TEXTS, out=tmp_path / "begun", settings=SETTINGS, device="cpu")
+    assert torch.equal(logits(Run.load(tmp_path / "begun")), logits(Run.load(run)))
+
+
 def test_a_run_computes_with_its_copy_wherever_it_is(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

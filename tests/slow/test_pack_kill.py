@@ -6,9 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+
+from regard.text.pack import _start_worker
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +105,15 @@ def test_a_packing_killed_again_and_again_is_that_of_one_go(
     assert [path.name for path in tmp_path.iterdir()] == ["packed"]
 
 
+def test_workers_leave_ctrl_c_to_the_main_process(text: Path, whole: dict[str, bytes]) -> None:
+    assert "tokenizer.json" in whole
+    workers = ProcessPoolExecutor(
+        1, get_context("spawn"), initializer=_start_worker, initargs=(text.parent / "whole", "u2")
+    )
+    with workers:
+        assert workers.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+
+
 def test_of_two_packings_to_a_folder_the_second_is_refused(
     text: Path, whole: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -113,7 +126,7 @@ def test_of_two_packings_to_a_folder_the_second_is_refused(
     first.send_signal(signal.SIGCONT)
     assert second.returncode == 2
     assert second.stderr == (
-        f"regard: {out}: another regard pack is writing it; wait until it ends, or choose another "
+        f"regard: {out}: another process is writing it; wait until it ends, or choose another "
         "--out\n"
     )
     assert first.wait() == 0

@@ -235,7 +235,7 @@ def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(
         "while not os.path.isdir('full/checkpoints/20'): time.sleep(0.01)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
     )
-    (line,) = failure(arguments, in_step(25, rank, full))
+    (line,) = failure(arguments, SLOW_SAMPLES + in_step(25, rank, full))
     assert "full/checkpoints/30: " in line
     assert "File too large" in line
     assert newest(tmp_path / "full") == 20
@@ -266,6 +266,16 @@ gradients = step.accumulate_gradients
 step.accumulate_gradients = lambda *args: (time.sleep(0.05), gradients(*args))[1]
 """
 
+SLOW_SAMPLES = """
+import time, regard.training.plan as plan, regard.training.processes as processes
+processes.NOTICED, train = 1.0, plan.train
+def sample(_, calls=[]):
+    calls.append(1)
+    time.sleep(3 * (len(calls) > 3))
+    return {}
+plan.train = lambda *args, **options: train(*args, **options | {"at_checkpoint": sample})
+"""
+"""The first process takes longer to report its fourth checkpoint than others wait for a reason."""
 SLOW_TO_OPEN = """
 import time, safetensors
 opened = safetensors.safe_open
@@ -277,8 +287,9 @@ safetensors.safe_open = lambda *args, **options: (time.sleep(wait), opened(*args
 
 def unpublish_best(run: Path) -> None:
     """Leave a run as a kill does between the two renames of a checkpoint."""
-    saved = run / "checkpoints" / str(newest(run))
-    (run / "model.safetensors").rename(saved / "best.safetensors")
+    best = run / "checkpoints" / str(newest(run)) / "best.safetensors"
+    if not best.exists():
+        (run / "model.safetensors").rename(best)
 
 
 def prepared(statements: str, arguments: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Models are trained once."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -58,6 +59,20 @@ def test_a_training_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     run = cached_run(planned())
     assert executed == [True, True]
     assert not run.path.name.endswith(".partial")
+
+
+def test_a_stop_while_checkpoints_are_deleted_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stopped(folder: Path, **_: bool) -> None:
+        next(folder.glob("*/state.json")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            cached_run(planned())
+    assert cached_run(planned()).path.is_dir()
 
 
 def test_a_second_process_waits_for_the_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,7 +259,7 @@ def test_compressed_files_are_read(
 
 def test_a_second_packing_to_a_folder_is_refused(tmp_path: Path, lines: Path) -> None:
     (tmp_path / ".packed.lock").touch()  # of a killed one: it holds nothing
-    says = r"packed: another regard pack is writing it; wait"
+    says = r"packed: another process is writing it; wait"
     with hold_lock(tmp_path / ".packed.lock", "busy"), pytest.raises(UserError, match=says):
         regard.pack(lines, out=tmp_path / "packed", tokenizer="characters", jobs=1)
     assert not (tmp_path / "packed").exists()

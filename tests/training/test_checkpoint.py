@@ -2,10 +2,12 @@
 
 import errno
 import json
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,9 +55,9 @@ def trained(run: Run) -> list[torch.optim.Optimizer]:
 
 
 def writer_of(
-    run: Run, publishing: Callable[[], AbstractContextManager[None]] = nullcontext
+    run: Run, publishing: Callable[[], AbstractContextManager[None]] = nullcontext, newest: int = 0
 ) -> CheckpointWriter:
-    return CheckpointWriter(run, Processes(), publishing, 0, kept=2)
+    return CheckpointWriter(run, Processes(), publishing, newest, kept=2)
 
 
 def save(
@@ -178,6 +180,25 @@ def test_what_a_killed_attempt_left_is_removed(run: Run) -> None:
     (left / "model.safetensors").touch()
     remove_unfinished(run.path)
     assert list((run.path / "checkpoints").iterdir()) == []
+
+
+def test_an_old_checkpoint_in_use_is_removed_later(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, remove = run.path / "checkpoints", os.rmdir
+
+    def in_use(path: Any, **options: Any) -> None:
+        if Path(path).name == "1":
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+        remove(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", in_use)
+        saved(run, 3)
+    assert (folder / "1").exists()
+    with writer_of(run, newest=3) as writer:
+        save(writer, run, trained(run), 4)
+    assert sorted(path.name for path in folder.iterdir()) == ["3", "4"]
 
 
 # Parts of the optimizers' state

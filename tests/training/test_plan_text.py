@@ -16,6 +16,7 @@ from regard.evaluation.perplexity import TextScore
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.text import packed
+from regard.text.pack import held_alone
 from regard.training.estimate import estimate_training
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
@@ -141,6 +142,12 @@ def test_a_run_of_another_text_is_left_alone(lines: Path, tmp_path: Path) -> Non
     lines.write_text("Another text.\n" * 100, "utf-8")
     with pytest.raises(UserError, match="holds a run of other texts"):
         plan_text(lines, out, recipe())
+
+
+def test_two_trainings_do_not_tokenize_to_one_folder(lines: Path, tmp_path: Path) -> None:
+    with held_alone(tmp_path / "run/tokens"), pytest.raises(UserError, match="is writing it; wait"):
+        plan_text(lines, tmp_path / "run", recipe())
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_failed_tokenization_leaves_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """How processes find each other, and work in step."""
 
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -8,11 +9,13 @@ from datetime import timedelta
 from threading import Event
 
 import pytest
+import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from regard.errors import RegardError
 from regard.training import processes
 from regard.training.processes import (
+    LostProcessError,
     Processes,
     StoppedElsewhere,
     agree_on_name,
@@ -110,3 +113,22 @@ def test_a_lost_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         store.set(f"regard/process/{rank}", f"{socket.gethostname()} {pid}")
     monkeypatch.setattr(processes, "is_running", lambda pid: pid == 11)
     assert str(Processes(0, 2, store).lost()).startswith("process 1 (pid 12) ended")
+
+
+def test_termination_waits_until_a_lost_process_is_reported() -> None:
+    """Whether a sum of this process or torchrun has found the loss."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(LostProcessError), Processes(0, 2, HashStore()).termination_explained():
+            raise LostProcessError("process 1 ended")
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_the_first_process_reports_that_the_launcher_has_ended() -> None:
+    class Ended(HashStore):
+        def compare_set(self, *_: str) -> bytes:
+            raise dist.DistNetworkError("failed to recv")
+
+    assert [Processes(rank, 2, Ended()).may_report(1) for rank in range(2)] == [True, False]

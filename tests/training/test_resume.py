@@ -170,9 +170,12 @@ def test_a_stop_between_checkpoints_loses_nothing(
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "steps"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGINT, 7)]
+)
 def test_a_request_to_stop_saves_and_says_how_to_go_on(
     number: signal.Signals,
+    steps: int,
     corpus: list[Document],
     uninterrupted: Ended,
     tmp_path: Path,
@@ -181,7 +184,7 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(
     handler, original = signal.getsignal(number), optimizers.clip_gradients
 
     def pressing(*args: Any) -> float:
-        if args[3] == 2:
+        if args[3] == steps:
             signal.raise_signal(number)
         return original(*args)
 
@@ -191,7 +194,7 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(
             plan(corpus, tmp_path / "run").execute(SETTINGS)
     assert stopped.value.exit_code == 130
     assert signal.getsignal(number) == handler
-    assert trained_steps(tmp_path / "run") == 2
+    assert trained_steps(tmp_path / "run") == steps
     plan(corpus, tmp_path / "run").execute(SETTINGS, resume=True)
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])
 

@@ -36,7 +36,7 @@ from regard.files import fingerprint_of, pack_tensors, read_table, read_tensors,
 from regard.models.builders import LanguageModel, Model, make_model
 from regard.models.ngrams import NgramEmbedding
 from regard.models.tensors import merged_tensors, saved_tensors
-from regard.runs.code import code_hashes, copy_code
+from regard.runs.code import FOLDER, code_hashes, copy_code
 from regard.runs.recipe import Recipe, answers_questions, load_recipe, recipe_to_toml, text_affixes
 from regard.runs.transformers_files import (
     TOKENIZER_CONFIG,
@@ -175,10 +175,10 @@ class Run:
         if "code" in self.origin:
             copy_code(self.recipe, self.path)
         self.tokenizer.save(self.path, **TOKENIZER_CONFIG)
-        origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
-        write_file(self.path / "origin.json", origin.encode())
         for name, content in transformers_files(self.recipe, self.tokenizer).items():
             write_file(self.path / name, content)
+        origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
+        write_file(self.path / "origin.json", origin.encode())
         write_file(self.path / "config.toml", recipe_to_toml(self.recipe).encode())
 
     def save_weights(self) -> None:
@@ -352,7 +352,8 @@ def require_free(path: Path) -> None:
     Raises:
         UserError: it holds something else.
     """
-    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", HELD_OUT}
+    folders = {FOLDER, "tokens", ".tokens.lock"}
+    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, *folders, "origin.json", HELD_OUT}
     if path.exists() and not (
         path.is_dir()
         and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())

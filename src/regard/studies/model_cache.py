@@ -64,8 +64,8 @@ def _train(plan: Plan, folder: Path, *, checkpoints: bool) -> None:
     kept = sys.maxsize if checkpoints else KEPT
     options = ExecutionOptions(environment=environment, quiet=True, kept_checkpoints=kept)
     replace(plan, run=run).execute(options, resume=True)
+    partial.rename(folder)  # first: a training can't resume from a part of its checkpoints
     if not checkpoints:
-        shutil.rmtree(partial / "checkpoints", ignore_errors=True)
-    for state in partial.glob("checkpoints/*/optimizer.safetensors"):
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for state in folder.glob("checkpoints/*/optimizer.safetensors"):
         state.unlink()
-    partial.rename(folder)

@@ -8,6 +8,7 @@ text that they hold are skipped.
 import errno
 import os
 import shutil
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -110,7 +111,9 @@ def pack_files(
             packs to `out`.
     """
     _require_possible(spec, jobs)
-    with _held_alone(out):
+    if not is_packed(out):
+        _require_free(out)
+    with held_alone(out):
         read = read_spec(spec, paths, [out])
         with track(read.bytes) as report:
             return pack_corpus(
@@ -130,18 +133,16 @@ def _require_possible(spec: TextSpec, jobs: int | None) -> None:
 
 
 @contextmanager
-def _held_alone(out: Path) -> Iterator[None]:
+def held_alone(out: Path) -> Iterator[None]:
     """Lock the folder of a packed corpus; the lock file is removed before it is released.
 
     Raises:
-        UserError: the folder holds something else, or another process packs to it.
+        UserError: another process packs to it.
     """
-    if not is_packed(out):
-        _require_free(out)
     place = out.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = place.with_name(f".{place.name}.lock")
-    busy = f"{out}: another regard pack is writing it; wait until it ends, or choose another --out"
+    busy = f"{out}: another process is writing it; wait until it ends, or choose another --out"
     with hold_lock(lock, busy):
         try:
             yield
@@ -421,6 +422,7 @@ _worker: dict[str, tuple[Tokenizer, str]] = {}
 
 def _start_worker(folder: Path, dtype: str) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes share the cores
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends them
     _worker["encoding"] = Tokenizer.load(folder), dtype
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

@@ -31,7 +31,7 @@ from regard.files import (
 )
 from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.run import Run, pack_run_tensors
-from regard.training.processes import LostProcessError, Processes, StoppedElsewhere, is_lost
+from regard.training.processes import Processes, StoppedElsewhere, is_lost
 from regard.training.replica import Replica
 
 if TYPE_CHECKING:
@@ -105,9 +105,7 @@ class CheckpointWriter:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Finish the write, unless a process was lost: torchrun soon kills the other processes."""
-        waits = error is None or not (
-            isinstance(error, LostProcessError | KeyboardInterrupt) or is_lost(error)
-        )
+        waits = error is None or not (isinstance(error, KeyboardInterrupt) or is_lost(error))
         try:
             if error is None:
                 self.finish()
@@ -191,7 +189,8 @@ class CheckpointWriter:
             publish(staged, target)
             publish_best(target, self._run.path)
             for old in _steps(target.parent)[: -self._kept]:
-                shutil.rmtree(target.parent / str(old))
+                # One that another program has open is removed after the next checkpoint.
+                shutil.rmtree(target.parent / str(old), ignore_errors=True)
 
 
 def _save_sums(checkpoint: Path) -> None:

@@ -127,12 +127,13 @@ def train(
                 record |= validated
                 if processes.is_first:
                     record |= at_checkpoint(validated)
+                processes.wait()  # so that all find a failed write at the same time
             if is_checkpoint or progress.step % config.log_every == 0:
                 progress = parts.log.write(record, progress, sampler.steps)
             if is_checkpoint:
                 parts.save(progress)  # last, since resuming truncates the metrics to it
             stops = done.is_interrupted or (processes.size == 1 and interrupt.wanted)
-            if stops and progress.step < sampler.steps:
+            if stops:  # after the last step, too: a command may have more to train
                 parts.save(progress)
                 parts.checkpoints.finish()
                 raise InterruptedTraining(

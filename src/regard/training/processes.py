@@ -181,7 +181,10 @@ class Processes:
         if self.store is None:
             return True
         own = f"{self.rank} {exit_code}"
-        return bool(self.store.compare_set("regard/failure", "", own).decode() == own)
+        try:
+            return bool(self.store.compare_set("regard/failure", "", own).decode() == own)
+        except dist.DistError:  # torchrun itself, which keeps the store, has ended
+            return self.is_first
 
     def stopped_elsewhere(self) -> StoppedElsewhere:
         """Wait for the report of the process that failed, and return an error with its exit code.
@@ -229,6 +232,8 @@ class Processes:
             # Until the error is printed; torchrun kills this process 30 seconds later.
             before = signal.SIG_IGN
             signal.signal(signal.SIGTERM, before)
+            if isinstance(error, LostProcessError):
+                raise
             raise self.lost() from error
         finally:
             signal.signal(signal.SIGTERM, before)
@@ -317,4 +322,6 @@ def is_restart() -> bool:
 def is_lost(error: BaseException) -> bool:
     """Return whether an error comes from the connection to another process."""
     named = any(word in str(error) for word in ("gloo", "Connection closed", "Connection reset"))
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and named)
+    return isinstance(error, LostProcessError | dist.DistError) or (
+        isinstance(error, RuntimeError) and named
+    )

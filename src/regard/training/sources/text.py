@@ -24,7 +24,7 @@ from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
 from regard.text.corpus import Corpus, Document, Piece, cut_pieces, read_documents
 from regard.text.files import PACKED, has_records
-from regard.text.pack import encode_batch, pack_corpus
+from regard.text.pack import encode_batch, held_alone, pack_corpus
 from regard.text.packed import (
     DocumentTokens,
     Header,
@@ -174,21 +174,27 @@ def _packed(
                 f"{out}: holds a run of other texts or settings; choose another --out, or resume "
                 "with the same command and data"
             )
-        shutil.rmtree(folder, ignore_errors=True)
         try:
-            if source and (header := _same_text(spec, source)):
-                link_corpus(source, folder)
-                header = msgspec.structs.replace(header, spec=spec)
-                write_file(folder / PACKED, msgspec.json.encode(header))
-            else:
-                with track_text(spec.bytes) as advance:
-                    pack_corpus(spec, folder, advance, tokenizer=known)
+            with held_alone(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+                _pack(spec, folder, known, source)
         except UserError:
             if is_new:
                 with suppress(OSError):
                     out.rmdir()
             raise
     return _open(folder)
+
+
+def _pack(spec: TextSpec, folder: Path, known: Tokenizer | None, source: Path | None) -> None:
+    """Pack a text, or link the tokens of `source` if it is the same text."""
+    if source and (header := _same_text(spec, source)):
+        link_corpus(source, folder)
+        header = msgspec.structs.replace(header, spec=spec)
+        write_file(folder / PACKED, msgspec.json.encode(header))
+    else:
+        with track_text(spec.bytes) as advance:
+            pack_corpus(spec, folder, advance, tokenizer=known)
 
 
 def _open(folder: Path) -> PackedCorpus:
