@@ -34,3 +34,21 @@ def test_windows_flushes_no_folder_and_replaces_an_empty_one(
     assert (tmp_path / "folder" / "a").read_bytes() == b"text"
     with pytest.raises(OSError, match="not empty"):
         write_folder(tmp_path / "folder", {"b": b"text"})
+
+
+def test_two_processes_may_write_a_file_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, publish = tmp_path / "table.csv", files.publish
+
+    def late(temporary: Path, target: Path) -> None:
+        with monkeypatch.context() as other:
+            other.setattr(files, "publish", publish)
+            other.setattr(os, "getpid", lambda: 2**22 + 1)  # above the highest of Linux
+            write_file(path, b"of the other process")
+        publish(temporary, target)
+
+    monkeypatch.setattr(files, "publish", late)
+    write_file(path, b"own")
+    assert path.read_bytes() == b"own"
+    assert list(tmp_path.iterdir()) == [path]

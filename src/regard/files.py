@@ -135,7 +135,8 @@ def write_file(path: Path, data: bytes) -> None:
         with errors_name(path):
             path.write_bytes(data)
         return
-    temporary = path.with_name(f".{path.name}.partial")
+    own = f".{path.name}.{os.getpid()}.partial"  # two processes may write the file at a time
+    temporary = path.with_name(own)
     with cleared_up(temporary, path):
         _write(temporary, data)
         publish(temporary, path)

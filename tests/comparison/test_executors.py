@@ -116,11 +116,15 @@ def test_ctrl_c_lets_workers_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "    sys.exit(130)\n"
         "signal.signal(signal.SIGINT, save)\n"
         "line = sys.stdin.readline(); print(line, end='', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "open(os.path.join(os.path.dirname(sys.argv[0]), 'begun'), 'w').close()\n"
         "time.sleep(600)"
     )
     fake_worker(tmp_path, monkeypatch, code)
     ended = run_locally([tmp_path / "a", tmp_path / "b"], jobs=1, log=tmp_path / "log")
     next(ended)
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
     with pytest.raises(KeyboardInterrupt):
         ended.throw(KeyboardInterrupt)
     assert (tmp_path / "saved").exists()

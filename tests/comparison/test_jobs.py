@@ -9,12 +9,14 @@ import pytest
 from regard.comparison import jobs
 from regard.comparison.folder import Outcome, give_up, publish, read_outcome
 from regard.comparison.jobs import run_in_jobs
+from regard.errors import UserError
 from regard.runs.claim import Claim
 
 
 @pytest.fixture(autouse=True)
 def without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0)
+    monkeypatch.setattr(jobs, "REFUSED_SECONDS", 0)
 
 
 LOOKS = 6
@@ -49,8 +51,11 @@ class FakeCluster:
     deaths: dict[str, int] = field(default_factory=dict)
     jobs: list[tuple[str, FakeJob]] = field(default_factory=list)
     most: int = 0
+    limit: int = 1000
 
     def submit(self, cell: Path) -> FakeJob:
+        if sum(one.looks < LOOKS for _, one in self.jobs) == self.limit:
+            raise UserError("too many jobs")
         job = FakeJob(lambda: self.work(cell))
         self.jobs.append((cell.name, job))
         self.most = max(self.most, sum(one.looks < LOOKS for _, one in self.jobs))
@@ -74,6 +79,18 @@ def make_cells(folder: Path, *names: str) -> list[Path]:
 def state(cell: Path) -> str:
     outcome = read_outcome(cell)
     return outcome.state if outcome else "waits"
+
+
+def test_a_refused_job_is_submitted_later(tmp_path: Path) -> None:
+    cluster, cells = FakeCluster(limit=2), make_cells(tmp_path, *"abcde")
+    assert set(run_in_jobs(cells, cluster.submit, at_once=5)) == set(cells)
+    assert cluster.most == 2
+    assert not any(job.canceled for _, job in cluster.jobs)
+
+
+def test_a_job_refused_by_an_idle_cluster_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="too many jobs"):
+        list(run_in_jobs(make_cells(tmp_path, "a"), FakeCluster(limit=0).submit, at_once=1))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5])

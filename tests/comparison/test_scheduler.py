@@ -122,7 +122,7 @@ def test_a_run_made_by_hand_joins(tmp_path: Path) -> None:
     plan_named("mqar", out=run, settings=settings).execute(OPTIONS)
     before = contents(run)
     trained(tiny_grid(tune={}, seeds=2, settings=(*TINY, f"{LR}=0.001")), tmp_path / "sweep")
-    found = add_to_comparison(tmp_path / "sweep", [run], quiet=True)
+    found = add_to_comparison(tmp_path / "sweep", [run, run])
     assert [record["seeds"] for record in found.table()] == [2, 3]
     assert contents(run) == before
     (cell,) = (cell for cell in found.cells if cell.seed == 2)
@@ -138,6 +138,16 @@ def test_a_run_that_differs_does_not_join(sweep: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a run folder"):
         add_to_comparison(sweep, [tmp_path / "nothing"])
     assert contents(tmp_path) == before
+
+
+def test_a_run_that_can_not_be_copied_is_told_in_a_line(sweep: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(next((sweep / "cells").iterdir()), tmp_path / "run")
+    recipe = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(recipe.replace("seed = 0", "seed = 7"))
+    (run / "notes.txt").symlink_to("nowhere")
+    with pytest.raises(UserError, match=r"notes\.txt can't be copied \(.*No such file"):
+        add_to_comparison(sweep, [run])
+    assert not list((sweep / "cells").glob(".*"))
 
 
 def test_a_folder_without_a_comparison(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The server itself, on a port of this machine."""
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -14,10 +15,11 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from regard.errors import UserError
-from regard.serve.server import ADDRESS, listen
-from regard.serve.worker import QUEUE_SIZE
+from regard.serve.server import ADDRESS, _Server, listen
+from regard.serve.worker import QUEUE_SIZE, Worker
 from tiny_served import request_body, save_run, served
 
 SIDE_BY_SIDE = 200
@@ -58,6 +60,16 @@ def test_a_port_that_is_taken_is_told_in_a_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C in another way")
+def test_requests_dropped_by_ctrl_c_are_no_errors(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = logging.getLogger("uvicorn.error")
+    monkeypatch.setattr(log, "disabled", False)
+    _Server(uvicorn.Config("app", log_config=None), Worker()).handle_exit(signal.SIGINT, None)
+    log.error("Cancel 1 running task(s), timeout graceful shutdown exceeded")
+    assert not caplog.records
+
+
 def test_ctrl_c_ends_the_server_while_it_writes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "serve", str(save_run(tmp_path / "run", "long"))]
     with subprocess.Popen(

@@ -38,10 +38,12 @@ def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Pat
     """
     waiting, ended, closed = deque(cells), SimpleQueue[Path | Exception](), Event()
     slots = [_Slot(number, log) for number in range(min(jobs, len(cells)))]
-    threads = [Thread(target=slot.work, args=(waiting, ended, closed)) for slot in slots]
-    for thread in threads:
-        thread.start()
+    threads: list[Thread] = []
     try:
+        for slot in slots:
+            thread = Thread(target=slot.work, args=(waiting, ended, closed))
+            thread.start()
+            threads.append(thread)
         for _ in cells:
             yield _next_ended(ended)
     except KeyboardInterrupt:

@@ -160,7 +160,7 @@ def is_sweep(out: Path) -> bool:
 
 
 def _is_blank(out: Path) -> bool:
-    return {path.name for path in out.iterdir()} <= {".lock", ".sweep.json.partial"}
+    return all(path.name == ".lock" or path.name.endswith(".partial") for path in out.iterdir())
 
 
 def load_sweep(out: Path) -> Sweep:
@@ -264,10 +264,22 @@ def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
     if not target.exists():
         partial = target.with_name(f".{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(run, partial, ignore=shutil.ignore_patterns("tensorboard", "outcome.json"))
+        _copy(run, partial)
         write_file(partial / "cell.json", msgspec.json.encode(settings))
         partial.rename(target)
     return target
+
+
+def _copy(run: Path, target: Path) -> None:
+    try:
+        shutil.copytree(run, target, ignore=shutil.ignore_patterns("tensorboard", "outcome.json"))
+    except shutil.Error as error:  # of all files
+        shutil.rmtree(target, ignore_errors=True)
+        file, _, reason = error.args[0][0]
+        raise UserError(
+            f"--add {run}: {file} can't be copied ({reason}); if it is being trained, wait "
+            "until it ends"
+        ) from None
 
 
 def read_cells(out: Path) -> list[Cell]:

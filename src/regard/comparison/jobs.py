@@ -13,10 +13,13 @@ from typing import Protocol
 
 from regard.comparison.executors import ATTEMPTS
 from regard.comparison.folder import give_up, read_outcome
+from regard.errors import UserError
 from regard.runs.claim import newest_claim
 
 POLL_SECONDS = 0.5
 """Seconds between two checks of the jobs."""
+REFUSED_SECONDS = 60
+"""Seconds until a refused job is submitted again."""
 
 
 class Job(Protocol):
@@ -59,14 +62,25 @@ def _split(attempts: Sequence[_Attempt]) -> tuple[list[_Attempt], list[_Attempt]
 def run_in_jobs(
     cells: Sequence[Path], submit: Callable[[Path], Job], *, at_once: int
 ) -> Generator[Path, None, None]:
-    """Submit cells, at most `at_once` queued or running; yield each that has ended."""
+    """Submit cells, at most `at_once` queued or running; yield each that has ended.
+
+    Raises:
+        UserError: a job is refused while no other one is queued or running.
+    """
     waiting = deque((cell, 1) for cell in cells)
     running: list[_Attempt] = []
+    begin = 0.0
     try:
         while waiting or running:
-            if waiting and len(running) < at_once:
-                cell, number = waiting.popleft()
-                running.append(_Attempt(cell, number, newest_claim(cell), submit(cell)))
+            if waiting and len(running) < at_once and time.monotonic() >= begin:
+                cell, number = waiting[0]
+                try:
+                    running.append(_Attempt(cell, number, newest_claim(cell), submit(cell)))
+                    waiting.popleft()
+                except UserError:  # by a limit of jobs, or a cluster that is busy
+                    if not running:
+                        raise
+                    begin = time.monotonic() + REFUSED_SECONDS
             else:
                 time.sleep(POLL_SECONDS)
             running, ended = _split(running)

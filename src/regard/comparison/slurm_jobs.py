@@ -64,7 +64,7 @@ def run_on_slurm(
                 return _SlurmJob(executor.submit(TrainCell(), str(cell.absolute())))
         except (FailedJobError, FailedSubmissionError) as error:
             said = " ".join(str(error).split())
-            raise UserError(f"SLURM refuses the job: {said}; see --resource") from None
+            raise UserError(f"SLURM refuses the job: {said}; see --resource and --jobs") from None
 
     yield from run_in_jobs(cells, submit, at_once=jobs or len(cells))
 

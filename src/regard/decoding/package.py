@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 import torch
+from filelock import FileLock
 from torch import nn
 from torch.export import ExportedProgram
 
@@ -149,9 +150,10 @@ def _store(run: Run, target: Target) -> None:
         _, replaced = build(run.language_model, target.batch, made / PACKAGE)
         described = Description(str(run.path.resolve()), target, replaced)
         write_file(made / DESCRIPTION, msgspec.json.encode(described))
-        _remove_older(described)
-        shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
+        with FileLock(folder.parent / ".lock"):  # another process may store a package, too
+            _remove_older(described)
+            shutil.rmtree(folder, ignore_errors=True)
+            made.rename(folder)
 
 
 def build(model: LanguageModel, batch: int, path: Path) -> tuple[CompiledStep, list[int]]:
@@ -190,7 +192,7 @@ def _remove_older(new: Description) -> None:
     """Remove the packages of a run that a new one replaces, on this machine."""
     for folder, old in _packages():
         if old.run == new.run and not _differences(old.target, new.target, REPLACEABLE):
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _packages() -> list[tuple[Path, Description]]:

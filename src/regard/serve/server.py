@@ -1,5 +1,6 @@
 """The server: a socket on the loopback address, stopped by Ctrl-C."""
 
+import logging
 import socket
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -74,4 +75,5 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._worker.stop()
+        logging.getLogger("uvicorn.error").disabled = True  # dropped requests aren't errors
         super().handle_exit(sig, frame)
