@@ -105,10 +105,10 @@ def choose_executor(grid: Grid, out: Path, jobs: int | None) -> Executor:
 
 def _train(out: Path, cells: Sequence[Path], executor: Executor, *, quiet: bool) -> None:
     """Train the cells that have neither finished nor diverged, and show the progress."""
-    different = dict.fromkeys(cells)  # an added run may be there already
-    waiting = [cell for cell in different if not read_cell(cell).has_ended]
+    unique = dict.fromkeys(cells)  # an added run may be there already
+    waiting = [cell for cell in unique if not read_cell(cell).has_ended]
     sweep = load_sweep(out)
-    progress = _Progress(waiting, len(different), sweep.axes)
+    progress = _Progress(waiting, len(unique), sweep.axes)
     show = _silently if quiet or not waiting else _live if sys.stderr.isatty() else _in_lines
     show(progress, executor(waiting))
 
