@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny import BIOGRAPHIES, Command, succeeded
+from tiny import BIOGRAPHIES, Command, refused, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -41,6 +41,21 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
     assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
     succeeded(regard("look", "run", TEXT, "--out", "x.svg"))
     assert (folder / "x.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+@pytest.mark.parametrize("option", [("--detail", "0.1"), ("--compare-untrained",)])
+def test_options_of_pages_are_refused_for_a_picture(
+    regard: Command, option: tuple[str, ...]
+) -> None:
+    refused(regard("look", "run", TEXT, *option, "--out", "x.png"), f"{option[0]}: a picture")
+
+
+def test_the_current_folder_has_its_name(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder / "run")
+    succeeded(regard("look", ".", TEXT, "--compare-untrained", "--out", folder / "x.html"))
+    assert "run, untrained" in (folder / "x.html").read_text(encoding="utf-8")
 
 
 def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:

@@ -19,9 +19,12 @@ from regard.edits.activations import activations, text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
 from regard.edits.sites import PAIRS, sites
+from regard.edits.words import word_positions
 from regard.errors import UserError
 from regard.explorer.look import look
 from regard.runs.run import Run
+from regard.text.config import BytePairsConfig
+from regard.text.tokenizer import train_tokenizer
 from tiny import BIOGRAPHIES, refused
 from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run, off, require_refused
 
@@ -198,13 +201,23 @@ ERRORS: list[tuple[Edit, str]] = [
     (edits.patch(SITE, "Eve"), "the vocabulary has no 'Eve'"),
     (edits.patch(SITE, ""), "a text is empty"),
     (edits.patch(SITE, "and " * 40 + "in"), "a text has 42 tokens, and the model reads 16"),
+    (edits.patch(SITE, TEXT, at="each-new"), "has no tokens after the prompt"),
     (edits.mean(SITE, [""]), "a text is empty"),
+    (edits.Mean(SITE, texts=()), "texts is empty"),
     (edits.steer(SITE, [float("nan")] * 8), "must be finite"),
     (edits.steer(SITE, [1e300] * 8, scale=1e300), "must be finite"),
     (edits.zero(SITE, at=[]), "changed nothing"),
     (edits.steer(SITE, [1.0]), "the vector has 1 numbers, and the site 8 channels"),
     (edits.mean("decoder.0.weights.0", [TEXT]), "no vector"),
 ]
+
+
+def test_a_word_has_all_tokens_of_a_character_split_into_bytes() -> None:
+    tokenizer = train_tokenizer(BytePairsConfig(size=300), ["abc"])
+    ids = tokenizer.encode("ab 北京 😀 c")
+    for word in ("ab", "北京", "😀", "c"):
+        places = word_positions(tokenizer, ids, word, "site")
+        assert tokenizer.decode([ids[place] for place in places]).strip() == word
 
 
 def test_an_edit_that_does_nothing_is_refused() -> None:

@@ -207,3 +207,9 @@ def test_what_has_no_lens_is_refused() -> None:
         with pytest.raises(kind, match=message) as caught:
             lens(made(), TEXT)
         assert "\n" not in str(caught.value)
+
+
+def test_a_second_text_is_read_by_a_run_that_answers_questions() -> None:
+    run = family_run("decoder")
+    run.origin["questions"] = ["q"]
+    assert len(lens(run, "Ada was", "born in").tokens) == len(run.encode("Ada was", "born in")[0])

@@ -1,5 +1,7 @@
 """Attention alone, looked at."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
@@ -51,3 +53,10 @@ def test_a_mechanism_that_does_something_else_is_not_shown() -> None:
     x = torch.eye(3)[None, None]
     with pytest.raises(MismatchError, match="off the kernel's output"):
         look_at_attention(Doubled(), x, x, x, title="by hand")
+
+
+def test_names_of_tokens_are_no_formulas(tmp_path: Path) -> None:
+    x, names = torch.eye(2)[None, None], ["$$", "a$b$c"]
+    view = look_at_attention(Softmax(), x, x, x, title="by hand", queries=names, keys=names)
+    view.png(tmp_path / "x.png")
+    assert (tmp_path / "x.png").is_file()

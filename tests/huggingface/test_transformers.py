@@ -86,6 +86,12 @@ def left_padded(rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
 
 
+def right_padded(rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    ids = pad_rows(rows, 0)
+    real = torch.arange(ids.shape[1]) < lengths_of(rows)[:, None]
+    return {"input_ids": ids, "attention_mask": real.long()}
+
+
 def new_ids(out: Tensor, begin: int, stops: Sequence[int]) -> list[list[int]]:
     """The new tokens of each row, up to the one that ends it."""
     rows = [row[begin:] for row in out.tolist()]
@@ -100,11 +106,9 @@ def test_a_causal_run_has_the_same_logits_with_padding_on_either_side(
     run = saved(tmp_path / "run", *CAUSAL[case])
     model: Any = AutoModelForCausalLM.from_pretrained(run.path, dtype=torch.float64)
     run.model.double()
-    padded = left_padded(PROMPTS)
-    real = torch.arange(5) < lengths_of(PROMPTS)[:, None]
-    right = {"input_ids": pad_rows(PROMPTS, 0), "attention_mask": real.long()}
+    both = (left_padded(PROMPTS), right_padded(PROMPTS))
     with torch.inference_mode():
-        left_out, right_out = (model(**inputs).logits for inputs in (padded, right))
+        left_out, right_out = (model(**inputs).logits for inputs in both)
         for row, prompt in enumerate(PROMPTS):
             own = run.model(torch.tensor([prompt]))[0]
             # Up to some hundred roundings of float64.
@@ -120,7 +124,7 @@ def test_a_causal_run_has_the_same_logits_with_padding_on_either_side(
         ("learned", {"use_cache": False}),
     ],
 )
-def test_generation_from_left_padded_prompts_equals_ours(
+def test_generation_from_padded_prompts_equals_ours(
     tmp_path: Path, case: str, options: dict[str, Any]
 ) -> None:
     beams = options.get("num_beams", 1)
@@ -133,8 +137,9 @@ def test_generation_from_left_padded_prompts_equals_ours(
         found = search_ids(run.language_model, PROMPTS, beams=beams, **rules)
         own = [best.ids for best, *_ in found]
     model: Any = AutoModelForCausalLM.from_pretrained(run.path)
-    out = model.generate(**left_padded(PROMPTS), max_new_tokens=NEW, do_sample=False, **options)
-    assert new_ids(out, 5, stops) == own
+    for inputs in (left_padded(PROMPTS), right_padded(PROMPTS)):
+        out = model.generate(**inputs, max_new_tokens=NEW, do_sample=False, **options)
+        assert new_ids(out, 5, stops) == own
 
 
 def test_sampled_sequences_continue_the_prompt_that_they_are_of(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Peculiarities of families and of older files, one test each."""
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from transformers import (
 from regard import api
 from regard.errors import UserError
 from regard.evaluation.tasks import embed
+from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder, load_start
 from regard.models.builders import MaskedLanguageModel
@@ -33,7 +35,7 @@ from regard.positions.config import (
 )
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from tiny_folders import edit, gpt2_pieces, with_tokenizer
+from tiny_folders import edit, gpt2_folder, gpt2_pieces, with_tokenizer
 from tiny_hugging_face import SIZES, VARIANTS, ours, tensors_of, tiny
 
 ENDS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
@@ -175,6 +177,25 @@ def folder_of(path: Path, family: str, variant: str, **settings: Any) -> Path:
     if family == "bart":
         edit(path / "generation_config.json", forced_bos_token_id=first)
     return with_tokenizer(path, native, ENDS)
+
+
+def test_the_end_of_generation_config_ends_texts_here_and_in_the_export(tmp_path: Path) -> None:
+    pieces = gpt2_pieces("<turn>")
+    turn, folder = pieces.token_to_id("<turn>"), gpt2_folder(tmp_path / "folder", pieces, {})
+    edit(folder / "generation_config.json", eos_token_id=turn)
+    run = import_folder(folder, tmp_path / "run")
+    assert run.tokenizer.special.stop_ids == (turn,)
+    export_run(run, tmp_path / "out")
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / "out" / name).read_text())["eos_token_id"] == [turn]
+
+
+def test_dropped_tensors_do_not_decide_the_type(tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "source", "llama", "plain")
+    half = {n: x.bfloat16() for n, x in load_file(source / "model.safetensors").items()}
+    half["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    save_file(half, source / "model.safetensors")
+    assert import_folder(source, tmp_path / "run").origin["dtype"] == "bfloat16"
 
 
 def test_bart_starts_with_eos_and_then_writes_bos(tmp_path: Path) -> None:

@@ -79,6 +79,19 @@ def look(
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
 
+    if out.suffix in (".png", ".svg"):
+        of_pages = {
+            "--detail": detail,
+            "--compare": compare,
+            "--compare-untrained": compare_untrained,
+            "--compare-text": compare_text,
+            "--compare-edit": compare_edit,
+            "--word": word,
+        }
+        for option in (name for name, value in of_pages.items() if value):
+            raise UserError(
+                f"{option}: a picture shows one head of one panel; name a page as --out"
+            )
     edits = _edits(edit, compare_edit)
     this = (_open if edits is None else open_run)(model, **loading)
     view = look_at(this, text, second, edit=edits)

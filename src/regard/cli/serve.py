@@ -42,10 +42,11 @@ def serve(
     from regard.runs.code import trust_code as trust
     from regard.serve.available_models import find_models, find_runs
 
+    names = models or find_runs(Path("runs"))
     if trust_code:
-        for name in models:
+        for name in names:
             trust(Path(name))
-    found = find_models(models or find_runs(Path("runs")))
+    found = find_models(names)
     chosen, text = ExecutionEnvironment.choose(device).device, _text_of(edit)
     click.echo(f"Models: {', '.join(one.name for one in found)}")
     with suppress(KeyboardInterrupt):  # the server does not always catch it

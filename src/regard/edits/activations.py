@@ -35,7 +35,8 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
     if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
         plain.append(_row(run, types)[0])
     found = [plain]
-    if isinstance(run.model, LanguageModel) and run.recipe.task is None and run.answers_questions:
+    answers = run.recipe.task is None and run.answers_questions
+    if second is None and isinstance(run.model, LanguageModel) and answers:
         prompt = run.template.prompt.around(run.tokenizer.encode(text))
         found.append(_row(run, run.template.open_answer(prompt)))
     return found

@@ -145,6 +145,8 @@ class Applied:
             raise UserError(f"{kind} {self.site.name}: has numbers per query and key, no vectors")
 
     def _mean(self, edit: Mean) -> Float[Tensor, " d"]:
+        if not edit.texts:
+            raise UserError(f"mean {self.site.name}: texts is empty; give at least one text")
         rows = [
             activations(self.run, text_inputs(self.run, text)[0], [self.site])[self.site.name][0]
             for text in edit.texts
@@ -152,6 +154,11 @@ class Applied:
         return torch.cat(rows).mean(0)
 
     def _patch(self, edit: Patch) -> Callable[[Tensor, Selected, Tokens, Tokens], Tensor]:
+        if edit.at == EACH_NEW:
+            raise UserError(
+                f"patch {self.site.name}: the source has no tokens after the prompt; choose "
+                "positions of the prompt, or steer new tokens"
+            )
         sources: dict[int, Tensor] = {}
         for inputs in text_inputs(self.run, edit.source, edit.second):
             found = activations(self.run, inputs, [self.site])[self.site.name][0]

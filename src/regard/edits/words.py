@@ -54,7 +54,10 @@ def word_positions(tokenizer: Tokenizer, ids: Sequence[int], word: str, site: st
     """
     if not word.strip():
         raise UserError(f"{site}: at is empty; name a word of the text, or a position")
-    ends = [len(tokenizer.decode(ids[: i + 1])) for i in range(len(ids))]
+    prefixes = [tokenizer.decode(ids[: i + 1]) for i in range(len(ids))]
+    # A token may end inside a character, whose first bytes are decoded as U+FFFD.
+    whole = [len(prefix.rstrip("\ufffd")) for prefix in prefixes]
+    ends = [n + (n < len(prefix)) for n, prefix in zip(whole, prefixes, strict=True)]
     text = tokenizer.decode(ids)
     found = [match.span() for match in re.finditer(_whole(word), text)]
     if not found:
@@ -62,7 +65,7 @@ def word_positions(tokenizer: Tokenizer, ids: Sequence[int], word: str, site: st
         near = nearest(word, words)
         mend = f"; did you mean {words[near]}?" if near else ""
         raise UserError(f"{site}: the text {_short(text)!r} has no word {word!r}{mend}")
-    starts = [0, *ends[:-1]]
+    starts = [0, *whole[:-1]]
     return [
         i
         for i, (start, end) in enumerate(zip(starts, ends, strict=True))

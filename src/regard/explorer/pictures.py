@@ -72,11 +72,11 @@ def _draw(figure: Figure, axes: Sequence[Axes], maps: Sequence[Weights]) -> None
 
 
 def _name_queries(axes: Axes, one: AttentionMap) -> None:
-    axes.set_yticks(range(len(one.queries)), one.queries)
+    axes.set_yticks(range(len(one.queries)), one.queries, parse_math=False)
 
 
 def _name_keys(axes: Axes, one: AttentionMap) -> None:
-    axes.set_xticks(range(len(one.keys)), one.keys, rotation=90)
+    axes.set_xticks(range(len(one.keys)), one.keys, rotation=90, parse_math=False)
 
 
 def _separate(axes: Axes, one: AttentionMap) -> None:

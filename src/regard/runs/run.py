@@ -89,7 +89,8 @@ class Run:
             raise UserError(
                 f"{path}: has no weights yet; repeat its training command with --resume"
             )
-        run = Run.new(path, recipe, Tokenizer.load(path), read_table(path / "origin.json"))
+        named = path if path.name else path.absolute()  # "." has no name
+        run = Run.new(named, recipe, Tokenizer.load(path), read_table(path / "origin.json"))
         load_weights(path / "model.safetensors", run)
         run.model.to(device).eval()
         return run

@@ -130,7 +130,7 @@ def read_folder(folder: Path, path: Path) -> Run:
     )
     origin = _origin(folder, files) | {
         "model_type": family.model_type,
-        "dtype": _dtype(tensors),
+        "dtype": _dtype(weights),
         "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
     }
     run = Run.new(path, recipe, tokenizer, origin)

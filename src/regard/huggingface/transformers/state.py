@@ -54,8 +54,12 @@ class Rows:
         return x.gather(1, self.places)[:, : self.longest]
 
     def restore(self, hidden: Float[Tensor, "b longest d"]) -> Float[Tensor, "b n d"]:
-        """Move vectors back to their tokens' columns; those of padding are meaningless."""
-        columns = self.places.argsort(1).clamp(max=hidden.shape[1] - 1)
+        """Move vectors back to their tokens' columns; padding after them repeats the last one.
+
+        So the last column is that of the last token, from which transformers generates.
+        """
+        last = (self.lengths - 1).clamp(min=0)
+        columns = self.places.argsort(1).minimum(last[:, None])
         return hidden.gather(1, columns[:, :, None].expand(-1, -1, hidden.shape[2]))
 
 
