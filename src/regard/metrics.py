@@ -73,7 +73,7 @@ def bootstrap(
     if not len(values):
         raise ValueError("an interval needs at least one example")
     rng = np.random.default_rng(seed)
-    picks = rng.integers(0, len(values), (draws, len(values)))
+    picks = (rng.integers(0, len(values), len(values)) for _ in range(draws))
     low, high = np.quantile([statistic(values[pick]) for pick in picks], [0.025, 0.975])
     return Interval(float(statistic(values)), float(low), float(high))
 

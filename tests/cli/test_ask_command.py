@@ -232,7 +232,25 @@ def test_a_calibration_with_an_index_needs_it(regard: Command, folder: Path) -> 
     succeeded(regard("index", "text.txt", "--out", "a.index"))
     calibrate(regard, "--index", "a.index")
     refused(regard("ask", "run", "Who?"), "--index")
+    refused(regard("evaluate", "run", "new.tsv"), "copy it to run/corpus.index")
     assert succeeded(regard("ask", "run", "Who?", "--index", "a.index")).code == 0
+
+
+@pytest.mark.usefixtures("indexed")
+def test_answers_to_calibration_questions_are_no_signals(
+    regard: Command, folder: Path, new_questions: Path
+) -> None:
+    """New questions have none, so the bound would not hold for them."""
+    new_questions.write_text(new_questions.read_text("utf-8").replace("Rome", "Bergen"), "utf-8")
+    calibrate(regard)
+    calibration = json.loads((folder / "run/calibration.json").read_text("utf-8"))
+    assert "Bergen" not in calibration["known"]["answers"]
+
+
+def test_conversations_calibrate_nothing(regard: Command, folder: Path) -> None:
+    turns = [{"question": who, "answer": "Rome"} for who in ("Who?", "Ada?")]
+    (folder / "turns.jsonl").write_text(3 * f"{json.dumps({'turns': turns})}\n", "utf-8")
+    refused(regard("calibrate", "run", "turns.jsonl", "--max-error", "20%"), "several turns")
 
 
 @pytest.mark.usefixtures("indexed")

@@ -128,6 +128,8 @@ MISTAKES = {
         ("evaluate run bad.tsv", "bad.tsv:2: has no answer"),
         ("evaluate run long.tsv", f"context length is {BLOCK}"),
         ("evaluate run inputs.tsv --baseline majority", "inputs.tsv:1: "),
+        ("evaluate run pairs.tsv --baseline majority --seed 1", "not with --baseline"),
+        ("evaluate run text.txt --seed 1", "--seed: need questions, not a text"),
         (f"{EVALUATE} --paraphrase {{name}}?", "'{name}?'"),
         (f"{EVALUATE} --paraphrase Where?", "'Where?'"),
         (f"{EVALUATE} --paraphrase '{{}} ✈?'", "✈"),

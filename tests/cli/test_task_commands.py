@@ -154,6 +154,11 @@ def test_generation_answers_as_the_evaluation_does(regard: Command, folder: Path
     told = succeeded(regard("evaluate", "new", "asked.tsv", "--predictions", "again.txt")).out
     assert (folder / "again.txt").read_text("utf-8").splitlines() == answers
     assert f"{len(prompts)} answers" in told
+    succeeded(regard("evaluate", "new", "mine.tsv", "--predictions", "answers.jsonl"))
+    rows = map(json.loads, (folder / "answers.jsonl").read_text("utf-8").splitlines())
+    first = next(rows)
+    assert first.keys() == {"predicted", "confidence"}
+    assert " ".join(first["predicted"].split()) == answers[0]
 
 
 def test_a_run_that_labels_prints_the_labels(regard: Command, folder: Path) -> None:

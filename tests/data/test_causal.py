@@ -15,6 +15,7 @@ from regard.data.causal import (
     CausalDataset,
     CausalExample,
     Documents,
+    ScoredDocuments,
     SpanCorruption,
     corrupt_span,
 )
@@ -132,6 +133,12 @@ def test_pieces_predict_every_token_but_the_first_once(document: list[int], bloc
         assert after[0] == before[-1]
         assert len(before) == block + 1
     assert 2 <= len(cut[-1]) <= block + 1
+
+
+def test_an_evaluation_predicts_every_token_once_after_a_prefix() -> None:
+    dataset = ScoredDocuments([list(range(10))], RowFormat(4, PAD, prefix=(99,)))
+    labels = [dataset.collate([example]).labels.flatten() for example in examples_of(dataset)]
+    assert [i for row in labels for i in row.tolist() if i != IGNORE] == list(range(10))
 
 
 @pytest.mark.parametrize("document", [[], [5]])

@@ -514,6 +514,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: score_task(answering(LABELER), CPU, []),
         "can't be scored without questions",
     ),
+    "score: answers of some": (
+        lambda: score_task(answering(LABELER), CPU, [*MINE, Example(text="a", where="my.tsv:9")]),
+        "^my.tsv:9: has no answer, but other questions have",
+    ),
     "score: questions for a probe": (
         lambda: score_task(probing(), CPU, MINE),
         "was trained on a probe, which makes its own rows",

@@ -28,7 +28,7 @@ from regard.experiments.recall import (
     recall,
 )
 from regard.experiments.recall_report import GROUPS, recall_report
-from regard.experiments.stages import choose_stages
+from regard.experiments.stages import Stages, choose_stages
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig
 from regard.training.loggers import Logger, Record
@@ -229,6 +229,26 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
     assert f"Report: {out / 'report.html'}" in shown
     assert "always the commonest place" in shown
     assert 0 <= json.loads(figures.read_text())["auroc"] <= 1
+
+
+def test_a_demo_needs_absent_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["demo", "--out", str(tmp_path / "out"), *TINY, "world.absent=1"]) == 2
+    assert "world.absent = 1: " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_seed_of_a_demo_may_be_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = []
+
+    def stop(_out: Path, world: WorldConfig, stages: Stages, _options: ExecutionOptions) -> None:
+        seeds.extend([world.seed, stages.pretraining.seed])
+        raise InterruptedTraining("")
+
+    monkeypatch.setattr("regard.experiments.recall.recall", stop)
+    main.run(["demo", "--out", str(tmp_path / "out"), "seed=3"])
+    assert seeds == [3, 3]
 
 
 def test_a_second_demo_says_where_it_is(

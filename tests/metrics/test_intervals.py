@@ -1,5 +1,6 @@
 """Intervals: Wilson's against scipy's, the bootstrap's against the standard error."""
 
+import tracemalloc
 from dataclasses import astuple
 from math import sqrt
 
@@ -44,6 +45,15 @@ def test_accuracy_is_the_share_of_right_answers() -> None:
 
 def mean(values: np.ndarray) -> float:
     return float(values.mean())
+
+
+def test_the_bootstrap_holds_one_draw_at_a_time() -> None:
+    values = np.zeros(20_000)
+    tracemalloc.start()
+    bootstrap(values, mean, draws=100)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * values.nbytes
 
 
 def test_means_of_columns_have_the_intervals_of_each_alone() -> None:

@@ -84,6 +84,12 @@ def test_lines_that_are_no_pairs_are_refused(folder: Path, name: str, text: str,
     assert "\n" not in str(refused.value)
 
 
+def test_second_may_be_a_label(folder: Path) -> None:
+    labels = ["first", "second"]
+    path = write(folder / "a.jsonl", *(f'{{"text": "a", "label": "{one}"}}' for one in labels))
+    assert [row.answer for row in good(read_labeled(path))] == labels
+
+
 @pytest.mark.parametrize("lines", [("a\tx", "a\tb\tx"), ("a\tb\tx", "a\tx")])
 def test_one_text_beside_pairs_is_refused(folder: Path, lines: tuple[str, str]) -> None:
     path = write(folder / "mixed.tsv", *lines)

@@ -121,6 +121,8 @@ def test_a_table_without_rows_or_columns_is_refused(tmp_path: Path) -> None:
     for text, config, says in [
         ("", NAMED, "is empty"),
         ("\ufeff\r\n", NAMED, "is empty"),
+        (",,,\n,,,\n", TableConfig(), "holds no rows"),
+        ('""\n', TableConfig(), "holds no rows"),
         ("review,stars\n", NAMED, "has a header but no rows; add rows"),
         ("review,stars\ngood,5\n", TableConfig(text="reviews"), "did you mean review?"),
         ("review,stars\ngood,5\n", TableConfig(text="3"), "has no column '3'; its columns: review"),

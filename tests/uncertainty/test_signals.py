@@ -130,6 +130,15 @@ def test_the_logits_of_a_large_vocabulary_stay_within_the_budget(trained: Path) 
     assert LOGIT_BYTES / 2 < made.bytes <= LOGIT_BYTES
 
 
+def test_a_long_question_does_not_cut_the_samples_of_others(loaded: Run) -> None:
+    untrained = Run.new(loaded.path, loaded.recipe, loaded.tokenizer, loaded.origin)
+    untrained.model.eval()  # its answers are as long as there is room
+    short, environment = ASKED[0], untrained.environment()
+    asked = [short, f"{short} Ada Finch was born"]
+    (alone,) = sample_answers(untrained, [short], environment, n=4)
+    assert sample_answers(untrained, asked, environment, n=4)[0] == alone
+
+
 def test_samples_follow_seed_and_question_alone(loaded: Run) -> None:
     first, second = sample_answers(loaded, ASKED[:2], loaded.environment(), n=3)
     assert [second, first] == sample_answers(loaded, ASKED[1::-1], loaded.environment(), n=3)

@@ -49,8 +49,8 @@ def demo(
 
     of_world = [o.removeprefix("world.") for o in overrides if o.startswith("world.")]
     of_recipe = [o for o in overrides if not o.startswith("world.")]
-    stages = choose_stages("demo", [*of_recipe, f"seed={seed}"])
-    world = override(WorldConfig(seed=seed), of_world)
+    stages = choose_stages("demo", [f"seed={seed}", *of_recipe])
+    world = override(WorldConfig(seed=stages.pretraining.seed), of_world)
     chosen = ExecutionOptions.choose(**execution)
     if not overrides:
         chosen = replace(chosen, loggers=(ExpectedTime(chosen.environment),))

@@ -68,8 +68,11 @@ def evaluate(
     if report and edit:
         raise UserError("--report: isn't available for edits; leave it or --edit out")
     if baseline is not None:
-        if predictions or paraphrases or report or edit:
-            raise UserError("--predictions, --paraphrase, --report, --edit: not with --baseline")
+        if predictions or paraphrases or report or edit or skip_bad or seed is not None:
+            raise UserError(
+                "--predictions, --paraphrase, --report, --edit, --skip-bad, --seed: not with "
+                "--baseline"
+            )
         _baseline(pairs, baseline, json_file)
         return
     from regard.edits.edit import load_edit
@@ -104,8 +107,12 @@ def evaluate(
 
 
 def _write_figures(result: "Evaluation | TaskScore | TextScore", path: Path | None) -> None:
-    if path and (figures := result.figures()):
-        options.write_json(path, figures)
+    if path is None:
+        return
+    figures = result.figures()
+    if not figures:
+        raise UserError("--json: needs rows with answers, which are scored; leave it out")
+    options.write_json(path, figures)
 
 
 def _write_report(
@@ -134,7 +141,8 @@ def _save_predictions(
     result: "Evaluation | TaskScore | TextScore", run: Path, predictions: Path | None
 ) -> None:
     """Write the answers, if a file is given for them."""
-    from regard.evaluation.evaluate import Evaluation, save_answers, save_predictions
+    from regard.evaluation.evaluate import Evaluation, save_answers, save_rows
+    from regard.evaluation.tasks import TaskScore
 
     if predictions is None:
         return
@@ -142,8 +150,9 @@ def _save_predictions(
         raise UserError(f"--predictions: {run} is scored without answers; leave it out")
     if isinstance(result, Evaluation):
         save_answers(result.answers, predictions)
-    else:
-        save_predictions(result.answered, predictions)
+    elif isinstance(result, TaskScore):
+        rows = [{"predicted": p.text, "confidence": p.probability} for p in result.predictions]
+        save_rows(rows, predictions)
     click.echo(f"Predictions: {predictions}")
 
 
@@ -175,8 +184,12 @@ def _check(
         }
         for option in (name for name, given in unused.items() if given):
             raise UserError(f"{option}: has no use for {run.path}, a run of a task; leave it out")
-    elif (pairs is None or is_text(run, pairs)) and (predictions or paraphrases or report):
-        raise UserError("--predictions, --paraphrase and --report: need questions, not a text")
+    elif (pairs is None or is_text(run, pairs)) and (
+        predictions or paraphrases or report or seed is not None
+    ):
+        raise UserError(
+            "--predictions, --paraphrase, --report and --seed: need questions, not a text"
+        )
 
 
 def _evaluate_classifier(

@@ -54,14 +54,23 @@ class Documents(CausalDataset):
     ) -> None:
         n = format.max_tokens
         pieces = [
-            [*document[start : start + n + 1], *end][: n + 1]
+            (start, [*document[start : start + n + 1], *end][: n + 1])
             for document in documents
             for start in range(0, max(len(document) - 1, 1), n)
         ]
-        super().__init__(pieces, format)
+        super().__init__([ids for _, ids in pieces], format)
+        self._starts = [start for start, _ in pieces]
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         return predict_all(self.rows[index])
+
+
+class ScoredDocuments(Documents):
+    """Documents of an evaluation: no piece predicts the last token of the one before again."""
+
+    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
+        ids = self.rows[index]
+        return CausalExample(ids, [self._starts[index] == 0, *[True] * (len(ids) - 1)])
 
 
 class SpanCorruption(CausalDataset):

@@ -7,7 +7,7 @@ from math import exp
 import msgspec
 
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
-from regard.corpus.index import CorpusIndex
+from regard.corpus.index import RUN_INDEX, CorpusIndex
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import exact_match
@@ -91,7 +91,7 @@ def answer(
         UserError: the run was calibrated with another index.
     """
     if calibration is not None:
-        _require_index(calibration, index)
+        _require_index(run, calibration, index)
     read, rows = _read_all(run, questions)
     asked = [part for part, _ in read if part is not None]
     greedy = answer_rows(run, rows, environment, max_new_tokens=max_new_tokens)
@@ -190,13 +190,14 @@ def _unread(question: Example, reason: str | None) -> Answer:
     )
 
 
-def _require_index(calibration: Calibration, index: CorpusIndex | None) -> None:
+def _require_index(run: Run, calibration: Calibration, index: CorpusIndex | None) -> None:
     """Raise unless the index is that of the calibration, if it has one."""
     if calibration.index not in (None, index.fingerprint if index else None):
         found = f"index {index.fingerprint}" if index else "none"
         raise UserError(
             f"the run was calibrated with the corpus index {calibration.index}, but this is "
-            f"{found}; give the same --index, or repeat regard calibrate"
+            f"{found}; copy it to {run.path / RUN_INDEX}, name it as --index of regard ask, "
+            "or repeat regard calibrate"
         )
 
 

@@ -33,6 +33,7 @@ from regard.tasks.examples import (
     Examples,
     encode_questions,
     read_questions,
+    require_all_or_none,
     subject_of,
 )
 from regard.text.packed import find_corpora, open_packed
@@ -298,6 +299,7 @@ def evaluate_questions(
         UserError: a question can't be encoded or is too long, or the run was calibrated with
             another index.
     """
+    require_all_or_none(questions)
     if any(question.turns for question in questions):  # confidence is that of single questions
         calibration = index = None
     encode_questions(run.template, questions, run.recipe.model.context_length)

@@ -37,7 +37,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
-from regard.tasks.examples import Example, Examples
+from regard.tasks.examples import Example, Examples, require_all_or_none
 from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe_test
 from regard.tasks.registry import TextTask, check_examples, read_rows
 from regard.tasks.rows import load_rows
@@ -144,6 +144,7 @@ def score_task(
     if not questions:
         raise UserError(f"{run.path}: can't be scored without questions; name a file of them")
     check_examples(task, questions)
+    require_all_or_none(questions)
     if isinstance(run.model, Embedder):
         if questions[0].answer is None:
             raise UserError(f"{questions[0].where}: has no document; add one after a tab")

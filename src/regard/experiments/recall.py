@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from regard.corpus.evidence import Verdict, verdict
 from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
+from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import Chosen, baseline_accuracy, choose_signal
 from regard.experiments.stages import Stages, text_only
@@ -134,6 +135,11 @@ class Recall(NamedTuple):
 
 def recall(out: Path, config: WorldConfig, stages: Stages, options: ExecutionOptions) -> Recall:
     """Run the experiment; the world and the runs are written below `out`."""
+    if config.absent < 2:
+        raise UserError(
+            f"world.absent = {config.absent}: the signals are measured on absent people; choose 2 "
+            "or more"
+        )
     started = time.perf_counter()
     world = make_world(config)
     save_world(world, out / "world")

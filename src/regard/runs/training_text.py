@@ -39,12 +39,10 @@ class KnownAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """Model of the mentions that state an answer to a question; None without an index."""
 
     @staticmethod
-    def learn(
-        questions: Iterable[Example], index: CorpusIndex | None, more: Iterable[str] = ()
-    ) -> "KnownAnswers":
-        """Learn them from answered questions and the text; `more` are additional answers."""
+    def learn(questions: Iterable[Example], index: CorpusIndex | None) -> "KnownAnswers":
+        """Learn them from answered questions and the text."""
         asked = [(subject_of(one.text), one.answer) for one in questions if one.answer]
-        names = AnswerNames.of([*more, *(answer for _, answer in asked)])
+        names = AnswerNames.of([answer for _, answer in asked])
         return KnownAnswers(
             answers=tuple(sorted(set(names.by_words.values()))),
             relation=learn_relation(index, asked, names) if index else None,

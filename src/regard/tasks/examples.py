@@ -160,6 +160,22 @@ def require_answers(questions: list[Example], words: Words = QUESTIONS) -> list[
     return questions
 
 
+def require_all_or_none(questions: Sequence[Example]) -> None:
+    """Check that there are questions, and that all have answers or none has.
+
+    Raises:
+        UserError: there are none; or the message names the first question without an answer.
+    """
+    if not questions:
+        raise UserError("there are no questions; give some")
+    unknown = [question for question in questions if question.answer is None]
+    if 0 < len(unknown) < len(questions):
+        raise UserError(
+            f"{unknown[0].where or unknown[0].text}: has no answer, but other questions have; "
+            "score them apart"
+        )
+
+
 def with_ascii_questions(example: Example) -> Example:
     """Return an example without the characters of its questions that aren't ASCII."""
     turns = tuple((_ascii(question), answer) for question, answer in example.turns)

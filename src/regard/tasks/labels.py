@@ -4,6 +4,7 @@ A file of pairs is TSV (text, tab, second text, tab, label) or JSONL.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -103,7 +104,10 @@ def _labeled_of_tsv(line: Document) -> Example:
 
 
 def _labeled_of_json(line: Document) -> Example:
-    return _pair_of_json(line) if '"second"' in line.text else parse_json(line, LABELS)
+    with suppress(ValueError):
+        if "second" in decode_json(line.text, dict[str, object]):
+            return _pair_of_json(line)
+    return parse_json(line, LABELS)
 
 
 def _pair_of_tsv(line: Document) -> Example:

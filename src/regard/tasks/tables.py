@@ -175,6 +175,8 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
     separator = "\t" if path.suffix.lower() == ".tsv" else _detect_separator(file)
     quoting = _detect_quoting(file, separator)
     parsed = list(_parse(file, separator, quoted=quoting))
+    if not parsed:
+        raise UserError(f"{path}: holds no rows")
     found = _has_header([row.cells for row in parsed[:_SAMPLED]], names)
     has_header = found if header is None else header
     first, rows = parsed[0].cells, parsed[1:] if has_header else parsed
@@ -230,6 +232,8 @@ def _agreement(file: TextFile, separator: str, *, quoted: bool) -> tuple[float, 
     """Return the share of rows with the commonest number of columns (0 if it is 1), and it."""
     rows = islice(_parse(file, separator, quoted=quoted), _SAMPLED)
     widths = Counter(len(row.cells) for row in rows)
+    if not widths:  # no cell has a text
+        return 1.0, 0
     width, count = max(widths.items(), key=lambda item: (item[1], item[0]))
     return (count / widths.total() if width > 1 else 0.0), width
 

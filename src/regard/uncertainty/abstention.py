@@ -5,7 +5,7 @@ strict to loose on calibration questions that were not used to fit them or the c
 """
 
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, log1p
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -98,7 +98,7 @@ class Guarantee:
     @property
     def smallest_sample(self) -> int:
         """Number of answers that suffice for a threshold if all are right."""
-        return ceil(log(1 - self.level) / log(1 - self.max_error))
+        return ceil(log1p(-self.level) / log1p(-self.max_error))
 
     def answers(self, confidence: ArrayLike) -> Bool[np.ndarray, " n"]:
         """Return which questions are answered."""

@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.files import decode_json, fingerprint_of, write_file
 from regard.metrics import exact_match
 from regard.runs.run import Run
-from regard.runs.training_text import KnownAnswers, trained_questions
+from regard.runs.training_text import KnownAnswers, load_known_answers, trained_questions
 from regard.tasks.examples import (
     Example,
     encode_questions,
@@ -54,7 +54,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     combination: Combination
     guarantee: Guarantee
     known: KnownAnswers
-    """Answers to the calibration questions and to the training questions."""
+    """Answers to the training questions. Those to the calibration questions would be signals that
+    new questions don't have, and break the guarantee."""
 
     def confidence(self, signals: Sequence[dict[str, float]]) -> Float[np.ndarray, " n"]:
         """Return the probability that each answer is right."""
@@ -96,7 +97,7 @@ def calibrate_run(
     given = [decode_answer(run, one) for one in greedy]
     right = [exact_match(a, one.answer or "") for a, one in zip(given, questions, strict=True)]
     signals = measure(run, questions, greedy, environment, config)
-    known = KnownAnswers.learn(trained, index, (one.answer for one in questions if one.answer))
+    known = KnownAnswers.learn(trained, index) if trained else load_known_answers(run)
     if index is not None:
         names = AnswerNames.of(known.answers)
         signals = [
@@ -124,6 +125,8 @@ def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
         UserError: they lack answers, are too few or were trained on.
     """
     require_answers(list(questions))
+    if turns := next((one for one in questions if one.turns), None):
+        raise UserError(f"{turns.where}: has several turns; calibrate on single questions")
     if len(questions) < 3:
         raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
     trained = trained_questions(run)

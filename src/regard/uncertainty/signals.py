@@ -7,6 +7,7 @@ forward passes per question: rows that the model reads, or tokens that it genera
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import log, log1p
 from statistics import fmean
 from typing import TypeAlias
@@ -301,20 +302,28 @@ def sample_answers(
         for question in questions
         for i in range(n)
     ]
+
+    def room(sampled: tuple[list[int], int]) -> int:
+        free = run.recipe.model.context_length + 1 - len(run.template.open_answer(sampled[0]))
+        return min(MAX_NEW_TOKENS, free)
+
     texts: list[str] = []
     with environment.autocast():
-        for part in _answered_together(rows, MAX_NEW_TOKENS):
-            model, starts = begin_answers(run, rows[part], run.device)
-            longest = run.recipe.model.context_length + 1 - max(map(len, starts))
-            made = generate_ids(
-                model,
-                starts,
-                max_new_tokens=min(MAX_NEW_TOKENS, longest),
-                stop_ids=run.tokenizer.special.stop_ids,
-                sampling=KeyedSampling(temperature=1.0, seed=seed, keys=tuple(keys[part])),
-                device=run.device,
-            )
-            texts += [decode_answer(run, one) for one in made]
+        # Rows of equal room together: a long question would cut the answers to others.
+        for new, together in groupby(zip(rows, keys, strict=True), room):
+            alike = list(together)
+            for part in _answered_together([row for row, _ in alike], new):
+                model, starts = begin_answers(run, [row for row, _ in alike[part]], run.device)
+                drawn = tuple(key for _, key in alike[part])
+                made = generate_ids(
+                    model,
+                    starts,
+                    max_new_tokens=new,
+                    stop_ids=run.tokenizer.special.stop_ids,
+                    sampling=KeyedSampling(temperature=1.0, seed=seed, keys=drawn),
+                    device=run.device,
+                )
+                texts += [decode_answer(run, one) for one in made]
     return [texts[i : i + n] for i in range(0, len(texts), n)]
 
 

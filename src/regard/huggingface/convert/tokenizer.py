@@ -55,7 +55,7 @@ def read_tokenizer(folder: Path, hf: Mapping[str, Any], generation: Mapping[str,
     ends = (table.get("eos_token_id") for table in (generation, hf))
     stops = next((found for found in ends if isinstance(found, list)), None)
     own = generation.get("eos_token_id")
-    if stops is None and own in range(MOST_TOKENS):
+    if stops is None and isinstance(own, int) and own in range(MOST_TOKENS):
         stops = None if native.id_to_token(own) in (None, names.get("eos")) else [own]
     more: dict[str, Any] = {} if stops is None else {"stop_ids": tuple(stops)}
     start = generation.get("decoder_start_token_id", hf.get("decoder_start_token_id"))
