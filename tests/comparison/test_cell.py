@@ -9,8 +9,9 @@ import torch
 from msgspec import structs
 
 from killed import Killed
+from plans import plan_task
 from regard.comparison import cell as cells
-from regard.comparison.cell import run_cell, state_bytes
+from regard.comparison.cell import count_operations, run_cell, state_bytes
 from regard.comparison.folder import (
     Outcome,
     create_cell,
@@ -22,6 +23,7 @@ from regard.comparison.folder import (
 from regard.comparison.grid import CellSettings
 from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
+from regard.operations import OperationCounter
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
@@ -29,7 +31,7 @@ from regard.runs.run import Run
 from regard.training.checkpoint import newest_checkpoint
 from tiny import contents
 from tiny_comparisons import TINY
-from tiny_tasks import CPU
+from tiny_tasks import CPU, task_recipe
 
 SETTINGS = CellSettings(device="cpu")
 
@@ -79,6 +81,14 @@ def test_costs_are_those_of_the_run(whole: Path) -> None:
     matrices = [p for n, p in run.model.named_parameters() if p.dim() == 2 and "embed" not in n]
     tokens = 16
     assert costs.operations >= 2 * tokens * sum(p.numel() for p in matrices)
+
+
+def test_operations_are_of_one_row_if_rows_are_negatives_of_each_other() -> None:
+    plan = plan_task(Path("nowhere"), task_recipe("retrieval", "encoder, embedding"))
+    batch = plan.sampler.batch(0)
+    with torch.no_grad(), OperationCounter() as counter:
+        plan.run.model.loss(batch)
+    assert count_operations(plan, CPU) * len(batch.labels) <= counter.total
 
 
 def test_a_cell_without_a_known_peak_memory_is_read_back(

@@ -147,6 +147,20 @@ def test_a_file_of_a_grid(tmp_path: Path) -> None:
         read_grid(file)
 
 
+def test_a_value_of_none_is_a_baseline() -> None:
+    path = "model.n_kv_heads"
+    grid = tiny_grid(over={path: ["1", "none"]}, tune={}, baseline={path: "none"})
+    assert plan_comparison(grid).sweep.baseline == {path: ""}
+
+
+def test_a_baseline_on_the_command_line_replaces_that_of_the_file() -> None:
+    file = tiny_grid(baseline={KIND: "softmax"})
+    grid = change_grid(file, "mqar", (), {"baseline": [f"{KIND}=elu"]})
+    assert plan_comparison(grid).sweep.baseline == {KIND: "elu"}
+    with pytest.raises(UserError, match="is given twice"):
+        change_grid(file, "mqar", (), {"baseline": [f"{KIND}=elu", f"{KIND}=softmax"]})
+
+
 def test_the_executor_and_its_resources_are_changed() -> None:
     grid = convert({"task": "mqar", "executor": {"kind": "slurm", "mem_gb": 4}}, Grid, where="grid")
     options = {"resource": ("slurm_partition=long", "mem_gb=8")}

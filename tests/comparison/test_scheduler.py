@@ -88,6 +88,18 @@ def test_other_settings_are_refused_and_nothing_changes(sweep: Path, tmp_path: P
     assert contents(tmp_path) == before
 
 
+def test_options_that_accompany_a_value_are_resumed(tmp_path: Path) -> None:
+    options = {f"{KIND}=elu": ["model.n_layers=2"]}
+    grid = tiny_grid(tune={}, seeds=1, options=options)
+    cells = trained(grid, tmp_path / "sweep").cells
+    assert trained(grid, tmp_path / "sweep").cells == cells
+    assert [cell.value("model.n_layers") for cell in cells] == ["1", "2"]
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=r"its runs differ in model\.n_layers; add --over"):
+        trained(tiny_grid(tune={}, seeds=1), tmp_path / "sweep")
+    assert contents(tmp_path) == before
+
+
 def test_an_axis_that_was_tuned_is_not_compared(sweep: Path) -> None:
     with pytest.raises(UserError, match="is compared and tuned in one folder"):
         trained(tiny_grid(over={LR: [0.001]}, tune={}, seeds=1), sweep)

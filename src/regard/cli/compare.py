@@ -103,6 +103,8 @@ def compare(
 
     options.trust_named(source, axes["recipe"], trust=trust_code)
     given = {name: value for name, value in axes.items() if value not in (None, ())}
+    if dry_run and (add or json_file):
+        raise UserError("--dry-run: trains nothing, so it has no --add and --json; leave it out")
     if suite is not None:
         if add or json_file:
             raise UserError("--suite: has no --add and --json; give its tasks' folders instead")
@@ -111,7 +113,8 @@ def compare(
         return
     if source is None:
         raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
-    grid = _grid(source, settings, given)
+    training = {"out": out, "jobs": jobs, "cells": cells, "dry-run": dry_run or None}
+    grid = _grid(source, settings, given, [name for name in training if training[name]])
     if grid is None and (tasks := suite_tasks(Path(source))):
         if add or json_file:
             raise UserError(
@@ -188,8 +191,12 @@ def _show_suite(out: Path) -> None:
     click.echo(f"Index: {out / INDEX}")
 
 
-def _grid(source: str, settings: tuple[str, ...], given: dict[str, Any]) -> "Grid | None":
+def _grid(
+    source: str, settings: tuple[str, ...], given: dict[str, Any], training: list[str]
+) -> "Grid | None":
     """Return the grid that the arguments give; None for the folder of a comparison.
+
+    `training` names the other options for training that are given.
 
     Raises:
         UserError: an option isn't for a folder, or an axis is given twice.
@@ -199,11 +206,10 @@ def _grid(source: str, settings: tuple[str, ...], given: dict[str, Any]) -> "Gri
 
     path = Path(source)
     if path.is_dir() and source not in TASKS:
-        if given or settings:
-            name = f"--{next(iter(given))}" if given else settings[0]
+        if named := [*(f"--{name}" for name in (*given, *training)), *settings]:
             raise UserError(
-                f"{source}: is a folder, which is shown as it is; leave {name} out, or name a task "
-                f"and --out {source}"
+                f"{source}: is a folder, which is shown as it is; leave {named[0]} out, or name a "
+                f"task and --out {source}"
             )
         return None
     base = read_grid(path, (settings, given)) if path.suffix == ".toml" else None

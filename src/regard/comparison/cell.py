@@ -203,7 +203,8 @@ def _costs(plan: Plan, progress: Progress, environment: ExecutionEnvironment) ->
 def count_operations(plan: Plan, environment: ExecutionEnvironment) -> int:
     """Count the floating-point operations of the forward pass of one row."""
     batch = plan.sampler.batch(0)
-    part = batch.split(len(batch.labels))[0].to(environment.device)
+    shortest = next(iter(batch.inputs.values())).lengths.argsort(stable=True)[:1]
+    part = batch.take(shortest).to(environment.device)
     with OperationCounter() as counter:
         plan.run.model.loss(part)
     return counter.total

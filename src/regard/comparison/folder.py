@@ -54,6 +54,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     cell: CellSettings = CellSettings()
     refused: tuple[Refused, ...] = ()
     match: Matching | None = None
+    options: tuple[str, ...] = ()
+    """Fields of the recipe that `Grid.options` set together with a value."""
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -197,7 +199,10 @@ def join_sweep(out: Path, sweep: Sweep) -> Sweep:
     sizes = tuple(dict.fromkeys((*before.sizes, *sweep.sizes)))
     match = sweep.match and msgspec.structs.replace(sweep.match, sizes=sizes)
     refused = (*sweep.refused, *(one for one in before.refused if one not in sweep.refused))
-    return msgspec.structs.replace(sweep, over=over, tune=tune, refused=refused, match=match)
+    options = tuple(dict.fromkeys((*before.options, *sweep.options)))
+    return msgspec.structs.replace(
+        sweep, over=over, tune=tune, refused=refused, match=match, options=options
+    )
 
 
 def _matched(sweep: Sweep) -> str:
@@ -321,12 +326,22 @@ def read_outcome(path: Path) -> Outcome | None:
         ) from None
 
 
-def require_equal(cells: Sequence[Cell], axes: Sequence[str]) -> None:
-    """Check that cells differ only in the axes and the seed.
+def require_equal(cells: Sequence[Cell], planned: Sequence[Cell], sweep: Sweep) -> None:
+    """Check that cells differ only in the axes, the options of their values, and the seed.
 
     Raises:
         UserError: they differ in other fields, which the message lists.
     """
+    axes = [*sweep.axes, *sweep.sizes]
+    _require_equal_but([*planned[:1], *cells], [*axes, *sweep.options])
+    rows: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in (*planned, *cells):
+        rows.setdefault(tuple(map(cell.value, axes)), []).append(cell)
+    for row in rows.values():
+        _require_equal_but(row, axes)
+
+
+def _require_equal_but(cells: Sequence[Cell], axes: Sequence[str]) -> None:
     first: dict[str, Any] | None = None
     for cell in cells:
         values = flatten(cell.recipe)

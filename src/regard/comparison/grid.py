@@ -135,13 +135,13 @@ def change_grid(
     values = msgspec.to_builtins(base or Grid(task=task))
     values["settings"] = [*values["settings"], *settings]
     for name in ("over", "tune", "baseline"):
-        table = axis_values(values[name])
+        table, added = axis_values(values[name]), dict[str, list[str]]()
         for text in given.get(name, ()):
             path, chosen = parse_axis(text, f"--{name}")
-            if path in table:
+            if path in added or (path in table and name != "baseline"):
                 raise UserError(f"--{name} {path}: is given twice; join the values by commas")
-            table[path] = chosen
-        values[name] = table
+            added[path] = chosen
+        values[name] = table | added
     for name in ("seeds", "recipe", "score", "within", "match"):
         values[name] = given.get(name, values[name])
     for name in ("threads", "device", "precision"):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import msgspec
 
@@ -85,6 +86,9 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
         cell=grid.cell,
         refused=(*refused, *unsupported, *unmatched),
         match=match,
+        options=tuple(
+            dict.fromkeys(one.partition("=")[0] for one in chain(*grid.options.values()))
+        ),
     )
     _require_distinct(combinations, tune)
     return PlannedComparison(grid, sweep, combinations)
@@ -114,11 +118,12 @@ def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
             raise UserError(f"--baseline {path}: has several values; give one")
         if path not in over:
             raise UserError(f"--baseline {path}: is not compared; choose of {', '.join(over)}")
-        same = next((one for one in over[path] if same_value(one, as_text(value))), None)
+        tried = {one: one or "none" for one in over[path]}
+        same = next((one for one in tried if same_value(tried[one], as_text(value))), None)
         if same is None:
             raise UserError(
                 f"--baseline {path}={value}: is not among the values that can be trained; choose "
-                f"of {', '.join(over[path])}"
+                f"of {', '.join(tried.values())}"
             )
         found[path] = same
     return found

@@ -56,11 +56,12 @@ def train_comparison(
     settings = planned.sweep.cell
     executor = choose_executor(planned.grid, out, jobs)
     with locked(out):
-        recipe = planned.recipes[0]
-        first = Cell(cell_path(out, recipe, settings), plain_values(recipe), None)
+        new = [
+            Cell(cell_path(out, one.recipe, settings), plain_values(one.recipe), None)
+            for one in planned.combinations
+        ]
         sweep = join_sweep(out, planned.sweep)
-        free = (*sweep.axes, *sweep.sizes)
-        require_equal([first, *read_cells(out), *map(read_cell, add)], free)
+        require_equal([*read_cells(out), *map(read_cell, add)], new, sweep)
         save_sweep(out, sweep)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
@@ -76,8 +77,7 @@ def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -
     """
     sweep = load_sweep(out)
     with locked(out):
-        free = (*sweep.axes, *sweep.sizes)
-        require_equal([*read_cells(out), *map(read_cell, runs)], free)
+        require_equal([*read_cells(out), *map(read_cell, runs)], (), sweep)
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, partial(run_locally, jobs=1, log=out / LOG), quiet=quiet)
         return summarize(out)
