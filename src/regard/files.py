@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def exists(name: str) -> bool:
+    """Return whether a text is the name of a file or folder; a text too long for one isn't."""
+    with suppress(OSError):
+        return bool(name) and Path(name).exists()
+    return False
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text, as files have them: no form feed or U+2028 ends a line."""
+    return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
+
+
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, with \\n line ends and without a byte order mark.
 

@@ -1,5 +1,6 @@
 """How much of the data to evaluate on was in training."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_packed_text_is_known_by_its_content(
     copies.mkdir()
     for name in ("a.txt", "b.txt"):
         shutil.copy(text, copies / name)
+    (copies / "c.txt.gz").write_bytes(gzip.compress(text.read_bytes()))
     ends = {(): ", held out of training", (copy,): training, (copies,): training}
     for files, end in ends.items():
         assert main.run(["evaluate", str(run.path), *map(str, files)]) == 0
@@ -84,3 +86,16 @@ def test_rows_held_out_of_a_table_are_not_in_training(
     }.items():
         assert main.run(["evaluate", str(run.path), *map(str, files)]) == 0
         assert line in capsys.readouterr().out.splitlines()
+
+
+def test_training_and_test_rows_may_be_in_files_of_one_name(tmp_path: Path) -> None:
+    tables = [tmp_path / name / "moods.csv" for name in ("training", "test")]
+    for table in tables:
+        table.parent.mkdir()
+        rows = "".join(f"{word} {table.parent.name},{word}\n" for word in ("good", "bad"))
+        table.write_text(f"text,label\n{rows}", "utf-8")
+    settings = [*STEPS, "model.n_layers=1", "model.n_heads=2", "model.d_model=16"]
+    run = api.train(
+        "classification", tables[0], test=tables[1], out=tmp_path / "run", settings=settings
+    )
+    assert [api.evaluate(run, table).in_training for table in tables] == [2, 0]

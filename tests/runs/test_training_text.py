@@ -8,7 +8,7 @@ import pytest
 from regard.cli.main import run as regard
 from regard.corpus.index import index_documents
 from regard.runs.run import Run
-from regard.runs.training_text import KnownAnswers, load_known_answers
+from regard.runs.training_text import KnownAnswers, load_known_answers, training_files
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from tiny import MIXED, MODEL, PEOPLE, STEPS, write_data
@@ -52,3 +52,10 @@ def test_training_on_questions_ends_with_their_answers(
     assert load_known_answers(Run.load(Path("b"))) == first
     nowhere = replace(Run.load(Path("a")), path=tmp_path / "nowhere")
     assert load_known_answers(nowhere) == KnownAnswers()
+
+
+def test_questions_are_in_files_of_these_stages_and_suffixes(trained: Path) -> None:
+    run = Run.load(trained)
+    pretraining = {"stage": "pretraining", "inputs": ["wiki.txt", "q.json", "r.jsonl.gz"]}
+    run.origin = {"stage": "finetuning", "inputs": ["pairs.txt"], "ancestors": [pretraining]}
+    assert training_files(run) == list(map(Path, ["pairs.txt", "q.json", "r.jsonl.gz"]))

@@ -1,5 +1,6 @@
 """Questions are read as they stand, or refused by file and line."""
 
+import gzip
 import json
 from collections import Counter
 from itertools import chain
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.tasks.examples import (
     Example,
+    answered_examples,
     encode_pairs,
     encode_questions,
     majority_answer,
@@ -94,6 +96,21 @@ def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
         with pytest.raises(UserError) as refused:
             read_answered(path)
         assert str(refused.value).startswith(f"{path}:1: has no answer")
+
+
+def test_examples_in_memory_need_answers() -> None:
+    answered, other = Example(text="Who?", answer="Ada"), Example(text="Where?")
+    assert answered_examples(iter([answered])) == [answered]
+    with pytest.raises(UserError, match=r"'Where\?': has no answer"):
+        answered_examples([answered, other])
+
+
+@pytest.mark.parametrize("name", ["a.ndjson", "a.JSONL", "a.jsonl.gz", "a.tsv.gz"])
+def test_the_suffix_of_the_content_is_the_format(name: str, tmp_path: Path) -> None:
+    line = b"Who?\tAda" if "tsv" in name else b'{"question": "Who?", "answer": "Ada"}'
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    assert read_answered(path) == [Example(text="Who?", answer="Ada", where=f"{path}:1")]
 
 
 def test_a_bad_line_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.files import read_text
-from regard.text.corpus import Document, read_corpus, read_lines
+from regard.text.corpus import Document, read_corpus, read_documents, read_lines
 
 lines_of_text = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"), max_size=12),
@@ -90,3 +90,12 @@ def test_documents_are_lines_or_files_in_the_order_given(tmp_path: Path) -> None
         Document("one\n\ntwo\n", str(first)),
         Document("three", str(second)),
     ]
+
+
+def test_names_of_files_are_not_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("Ada was born.", "utf-8")
+    with pytest.raises(UserError, match=r"give Path\('a\.txt'\)"):
+        read_documents(["a.txt", "b.txt"])
+    for texts in (["", "Ada was born."], ["Ada " * 2000]):
+        assert [document.text for document in read_documents(texts)] == texts

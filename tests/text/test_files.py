@@ -175,6 +175,8 @@ def test_bytes_that_windows_lacks_are_latin_1(tmp_path: Path) -> None:
         (b"\xef\xbb\xbf", r"a\.txt: is empty"),
         (b"\xef\xbb\xbf\n", r"a\.txt: is empty"),
         (b"\x89PNG\0\0", r"a\.txt: holds zero bytes"),
+        ("a\n".encode("utf-16") + b"A", r"a\.txt: isn't valid UTF-16"),
+        ("a\n".encode("utf-32"), r"a\.txt: isn't valid UTF-16"),
     ],
 )
 def test_what_is_no_text_is_named(tmp_path: Path, data: bytes, says: str) -> None:

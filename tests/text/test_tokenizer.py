@@ -182,6 +182,14 @@ def test_text_that_spells_a_special_token_is_ordinary_text(kind: str) -> None:
         assert_round_trip(train_tokenizer(KINDS[kind], ODD), text)
 
 
+def test_byte_pairs_do_not_merge_to_a_special_token() -> None:
+    special = SpecialTokensConfig(sep="###")
+    texts = ["Ada### Finch###"] * 9
+    tokenizer = train_tokenizer(BytePairsConfig(size=320, special_tokens=special), texts)
+    for text in ("Ada###", "Finch ### x", "x####"):
+        assert_round_trip(tokenizer, text)
+
+
 def test_the_name_of_a_special_token_is_unknown_text_if_the_corpus_lacks_it() -> None:
     for kind, special in product(["characters", "words"], ["□", "⁇"]):
         tokenizer = train_tokenizer(KINDS[kind], ["Ada x", ",Ada,x"])

@@ -63,7 +63,14 @@ def test_of_one_document_the_end_is_held_out(tmp_path: Path) -> None:
     assert plan.data.facts["validation_tokens"] == 100
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.4, 0.9])
+def test_the_share_of_documents_is_held_out(share: float) -> None:
+    held_out = packed.held_out_documents(share, 0)
+    assert sum(map(held_out, range(1000))) == round(1000 * share)
+    assert not held_out(0)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 1 / 3, 0.5])
 def test_one_document_of_each_block_is_held_out(share: float) -> None:
     size = round(1 / share)
     for seed in range(20):
@@ -163,6 +170,11 @@ def test_checkpoints_report_perplexity_and_a_sample(lines: Path, tmp_path: Path)
     lines_written = (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines_written]
     assert all(record["perplexity"] > 1 and record["sample"] for record in records)
+
+
+def test_a_perplexity_beyond_the_largest_float_is_not_reported() -> None:
+    assert text_source.perplexity_record({"validation_loss": 2.0}) == {"perplexity": exp(2.0)}
+    assert text_source.perplexity_record({"validation_loss": 710.0}) == {}
 
 
 def test_the_tokenizer_sees_a_sample_of_a_large_text(

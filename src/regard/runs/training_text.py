@@ -16,19 +16,21 @@ from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
-from regard.files import decode_json, sums_of, to_json, write_file
+from regard.files import decode_json, to_json, write_file
 from regard.runs.run import Run, ancestors
 from regard.tasks.examples import Example, read_questions, subject_of
 from regard.tasks.registry import read_rows
 from regard.tasks.rows import count_duplicates, load_rows
 from regard.tasks.split import TextTaskConfig
-from regard.text.files import find_files
+from regard.text.files import content_suffix, find_files, inspect_file
 from regard.text.packed import PackedCorpus, is_packed, open_packed, read_header
 
 TOKENS = "tokens"
 """Folder of a run with the packed text that it was trained on."""
 KNOWN_ANSWERS = "known_answers.json"
 """Name of the file of known answers in a run's folder."""
+_QUESTION_STAGES = {"questions", "finetuning"}
+_QUESTION_SUFFIXES = {".tsv", ".jsonl", ".ndjson", ".json"}
 
 
 class KnownAnswers(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,10 +142,16 @@ def trained_questions(run: Run) -> dict[Path, list[Example]]:
 
 
 def training_files(run: Run) -> list[Path]:
-    """Return the files that may hold questions that trained a run and its ancestors."""
-    origins = [run.origin, *run.origin.get("ancestors", ())]
-    files = [Path(name) for origin in origins for name in origin.get("inputs", ())]
-    return [path for path in files if path.suffix in {".tsv", ".jsonl"}]
+    """Return the files that may hold questions that trained a run and its ancestors.
+
+    All files of the stages that train on questions; of others, those with a suffix of questions.
+    """
+    return [
+        Path(name)
+        for origin in (run.origin, *run.origin.get("ancestors", ()))
+        for name in origin.get("inputs", ())
+        if origin.get("stage") in _QUESTION_STAGES or content_suffix(name) in _QUESTION_SUFFIXES
+    ]
 
 
 # Overlap of evaluation data with training
@@ -169,8 +177,13 @@ def _training_rows(run: Run, files: Sequence[Path]) -> list[Example]:
     task, table = run.recipe.task, msgspec.structs.replace(run.recipe.data.table, skip_bad=True)
     assert isinstance(task, TextTaskConfig)
     rows = chain.from_iterable(read_rows(task, path, table).examples for path in files)
-    held_out = {Path(row.where).name for row in load_rows(run.path) or ()}  # file and line
-    return [row for row in rows if Path(row.where).name not in held_out]
+    held_out = set(map(_identity, load_rows(run.path) or ()))
+    return [row for row in rows if _identity(row) not in held_out]
+
+
+def _identity(row: Example) -> tuple[str, str, str | None]:
+    """Return name, line and texts of a row: files of two folders may have the same name."""
+    return Path(row.where).name, row.text, row.second
 
 
 def is_training_text(run: Run, path: Path) -> bool:
@@ -182,7 +195,7 @@ def is_training_text(run: Run, path: Path) -> bool:
     if is_packed(run.path / TOKENS):
         with suppress(UserError):  # it may be damaged
             sums = {file.sha256 for file in read_header(run.path / TOKENS).spec.files}
-            return all(sums.issuperset(sums_of([file]).values()) for file in files)
+            return all(inspect_file(file).sha256 in sums for file in files)
     origins: list[dict[str, Any]] = [run.origin, *run.origin.get("ancestors", ())]
     known = set(chain.from_iterable(origin.get("inputs", ()) for origin in origins))
     return known.issuperset(str(file.resolve()) for file in files)

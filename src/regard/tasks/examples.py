@@ -12,6 +12,7 @@ import msgspec
 from regard.errors import UserError
 from regard.files import decode_json
 from regard.text.corpus import Document, read_lines
+from regard.text.files import content_suffix
 from regard.text.template import Template
 from regard.text.tokenizer import encode_documents
 
@@ -107,7 +108,7 @@ def parse_lines(
     Raises:
         UserError: the file can't be read or is empty.
     """
-    parse = of_json if path.suffix in {".jsonl", ".json"} else of_tsv
+    parse = of_json if content_suffix(path) in {".jsonl", ".ndjson", ".json"} else of_tsv
     questions, bad = list[Example](), list[str]()
     lines = read_lines(path)
     if not lines:
@@ -143,19 +144,22 @@ def answered_examples(questions: Examples) -> Sequence[Example]:
     Raises:
         UserError: as `read_answered`.
     """
-    return read_answered(Path(questions)) if isinstance(questions, str | Path) else questions
+    if isinstance(questions, str | Path):
+        return read_answered(Path(questions))
+    return require_answers(list(questions))
 
 
 def require_answers(questions: list[Example], words: Words = QUESTIONS) -> list[Example]:
-    """Return the questions of a file after a check that they have answers.
+    """Return questions after a check that all have answers.
 
     Raises:
-        UserError: they have none.
+        UserError: one has none.
     """
-    if questions[0].answer is None:
+    missing = next((one for one in questions if one.answer is None), None)
+    if missing is not None:
         raise UserError(
-            f"{questions[0].where}: has no {words.answer}: put a tab and the {words.answer} after "
-            f"the {words.text}"
+            f"{missing.where or repr(missing.text)}: has no {words.answer}: put a tab and the "
+            f"{words.answer} after the {words.text}"
         )
     return questions
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from regard.errors import UserError
-from regard.files import decode_json
+from regard.files import decode_json, exists
 from regard.text.files import (
     TextFile,
     content_suffix,
@@ -289,6 +289,8 @@ def read_documents(
     if not parts:
         raise UserError("the corpus holds no document")
     texts: list[str | Document] = [part for part in parts if not isinstance(part, Path)]
+    if isinstance(first := texts[0], str) and exists(first):
+        raise UserError(f"document 1 is the name {first!r}; to read the file, give Path({first!r})")
     return [
         Document(text, f"document {i}") if isinstance(text, str) else text
         for i, text in enumerate(texts, 1)

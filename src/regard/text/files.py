@@ -226,6 +226,8 @@ class _EncodingDetector:
         """Whether valid UTF-8 beyond ASCII has been read."""
 
     def read(self, block: bytes) -> None:
+        if not self._first and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            self._decoders = {"utf-16": codecs.getincrementaldecoder("utf-16")()}
         self._first = self._first or block[:4]
         self._binary = self._binary or b"\0" in block
         self._blank = self._blank and not block.removeprefix(codecs.BOM_UTF8).strip()
@@ -239,11 +241,13 @@ class _EncodingDetector:
         """
         if self._blank:
             raise UserError(f"{self._path}: is empty; give a file with text")
+        self._decode(b"", final=True)
         if self._first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            if self._first.startswith(codecs.BOM_UTF32_LE) or "utf-16" not in self._decoders:
+                raise UserError(f"{self._path}: isn't valid UTF-16; save the file as UTF-8")
             return "utf-16"
         if self._binary:
             raise UserError(f"{self._path}: holds zero bytes, so it is no text; leave it out")
-        self._decode(b"", final=True)
         if "utf-8" in self._decoders:
             return "utf-8-sig"
         if self._beyond_ascii:

@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -126,13 +127,14 @@ def held_out_documents(share: float, seed: int) -> Callable[[int], bool]:
     Of every 1/share documents one is held out, drawn by the seed; of the first 1/share it is the
     last, so that shorter corpora have none.
     """
-    size = max(round(1 / share), 2) if share else 0
+    n, size = Fraction(share).limit_denominator(10**9).as_integer_ratio()  # n of each `size`
 
     @lru_cache(maxsize=1)  # documents come in their order
     def place(block: int) -> int:
-        return Random(f"{seed} {block}").randrange(size) if block else size - 1
+        start, end = (-(-number * size // n) for number in (block, block + 1))
+        return start + Random(f"{seed} {block}").randrange(end - start) if block else end - 1
 
-    return (lambda index: place(index // size) == index % size) if share else lambda _: False
+    return (lambda index: place(index * n // size) == index) if n else lambda _: False
 
 
 @dataclass(frozen=True, eq=False)

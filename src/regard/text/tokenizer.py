@@ -384,7 +384,18 @@ def _train_byte_pairs(config: BytePairsConfig, texts: Iterable[str]) -> Tokenize
         show_progress=False,
     )
     native.train_from_iterator(texts, trainer)
-    return Tokenizer(native, names)
+    return Tokenizer(_without_merges(native, set(names.values())), names)
+
+
+def _without_merges(native: tokenizers.Tokenizer, special: Collection[str]) -> tokenizers.Tokenizer:
+    """Return byte pairs that never merge to a special token, whose name the text may contain."""
+    saved = json.loads(native.to_str())
+    merges = saved["model"]["merges"]
+    kept = [merge for merge in merges if "".join(merge) not in special]
+    if len(kept) == len(merges):
+        return native
+    saved["model"]["merges"] = kept
+    return tokenizers.Tokenizer.from_str(json.dumps(saved))
 
 
 def _name_roles(

@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from math import exp
+from math import exp, log
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 import msgspec
@@ -280,9 +281,12 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
 
 
 def perplexity_record(validated: Record) -> Record:
-    """Return the perplexity for the record of a checkpoint, given its validation loss."""
+    """Return the perplexity for the record of a checkpoint, given its validation loss.
+
+    Empty if nothing is held out, and above the largest float.
+    """
     loss = validated.get("validation_loss")
-    return {} if loss is None else {"perplexity": exp(loss)}
+    return {} if loss is None or loss > log(float_info.max) else {"perplexity": exp(loss)}
 
 
 def stored_text(run: Run) -> Splits:
