@@ -133,6 +133,9 @@ def value_at(recipe: Recipe, path: str) -> Any:
         ("training.optimizer.betas=[0.5, 0.6]", "training.optimizer.betas", (0.5, 0.6)),
         ("model.positions.base=500.0", "model.positions.base", 500.0),
         ("task.kind=casing", "task", CasingConfig()),
+        ("data.table.second=3", "data.table.second", "3"),
+        ("data.table.second=1.50", "data.table.second", "1.50"),
+        ('data.table.second="3"', "data.table.second", "3"),
     ],
 )
 def test_an_assignment_changes_one_field(assignment: str, path: str, expected: object) -> None:

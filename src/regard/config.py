@@ -261,9 +261,11 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
         if field in owner.alternatives:
             table |= dict.fromkeys(owner.alternatives - {field})
     value = _parse(text)
+    owners = _structs_at(type_, sections, table.get("kind"))
+    owner = next((one for one in owners if field in one.__struct_fields__), Config)
+    if isinstance(value, int | float) and _hints(owner).get(field) in (str, str | None):
+        value = text  # a column 2, a folder 2026
     if isinstance(value, str):
-        owners = _structs_at(type_, sections, table.get("kind"))
-        owner = next((one for one in owners if field in one.__struct_fields__), Config)
         value = owner.from_text(field, value)
     if isinstance(value, str | int | float) and _is_section(type_, values, path):
         kinds = [struct.__struct_config__.tag for struct in _structs_at(type_, path)]

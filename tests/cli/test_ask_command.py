@@ -177,7 +177,7 @@ def test_evaluate_abstains_like_ask(regard: Command, folder: Path, new_questions
 
 
 def test_questions_come_from_stdin(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = io.BytesIO(b"Where was Mia Bell born?\n\nNobody\n")
+    data = io.BytesIO(b"Where was Mia Bell born?\n\r\nNo\fbody\n")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
     assert len(ask(regard, "-")) == 3
 

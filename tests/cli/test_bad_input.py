@@ -100,6 +100,8 @@ MISTAKES = {
         ("train questions bad.tsv --out new", "bad.tsv:2: has no answer"),
         (f"train questions long.tsv --out new {SMALL}", "long.tsv:2: "),
         (f"{QUESTIONS} --recipe nowhere.toml", "nowhere.toml"),
+        (f"{QUESTIONS} --recipe {'x' * 300}", "no such recipe or file"),
+        (f"{QUESTIONS} data.{'x' * 300}=1", "no such field"),
         (f"{QUESTIONS} --tokenizer words:50", "--tokenizer words:50: takes no such size"),
         (f"{TEXT} --tokenizer pairs:9", "byte-pairs:32"),
         (f"{TEXT} --tokenizer byte-pairs:x", "size"),
@@ -191,6 +193,7 @@ MISTAKES = {
         ("look run Ada --word Ada", "--word Ada: needs two panels"),
         ("look run Łódź", "the text: the vocabulary has no 'Ł'; it has "),
         ("look gpt2 text", "for a Hugging Face model, write hf:gpt2"),
+        (f"head-scores run {'Ł' * 200}", "the vocabulary has no 'Ł'"),
         ("head-scores run --random 4000", "--random 4000: the sequence occurs twice"),
         ("head-scores run --gradients", "--gradients: needs TEXTS"),
         ("head-scores run --out x.bmp", "choose a name with .png or .svg"),
@@ -430,7 +433,13 @@ def test_unknown_characters_of_prompts_are_named_once(regard: Command, setting: 
 
 @pytest.mark.parametrize(
     ("data", "says"),
-    [(b"", "prompt"), (b"\n", "prompt"), (b"Ada\n\nMia\n", "prompt"), (b"Ada\xff\n", "UTF-8")],
+    [
+        (b"", "prompt"),
+        (b"\n", "prompt"),
+        (b"Ada\n\nMia\n", "prompt"),
+        (b"Ada\xff\n", "UTF-8"),
+        (b"Ada\fMia\n", r"no '\x0c'"),
+    ],
 )
 def test_an_input_without_prompts_is_refused(
     regard: Command, monkeypatch: pytest.MonkeyPatch, data: bytes, says: str

@@ -104,11 +104,13 @@ def ask(
 
 
 def _lines(questions: tuple[str, ...]) -> list[str]:
+    from regard.files import split_lines
+
     if questions != ("-",):
         if empty := [i for i, text in enumerate(questions, 1) if not text.strip()]:
             raise UserError(f"ask: question {empty[0]} is empty; write a question")
         return list(questions)
-    return sys.stdin.buffer.read().decode("utf-8", "replace").splitlines()
+    return split_lines(sys.stdin.buffer.read().decode("utf-8", "replace"))
 
 
 def _example(text: str, number: int) -> "Example":

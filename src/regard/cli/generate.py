@@ -233,7 +233,9 @@ def _refuse(options: Collection[str], reason: str) -> None:
 
 
 def _read_stdin() -> list[str]:
+    from regard.files import split_lines
+
     try:
-        return sys.stdin.read().splitlines()
+        return split_lines(sys.stdin.read())
     except UnicodeDecodeError:
         raise UserError("generate: stdin isn't UTF-8; convert it") from None

@@ -249,11 +249,12 @@ def _shown(name: str, score: float) -> str:
 
 def _lines(texts: tuple[str, ...]) -> list[str]:
     """Return the texts, and the lines of files."""
+    from regard.files import exists
     from regard.text.corpus import read_corpus
 
     found: list[str] = []
     for text in texts:
-        is_file = len(text) < 256 and Path(text).is_file()
+        is_file = exists(text) and Path(text).is_file()
         found += [one.text for one in read_corpus([Path(text)])] if is_file else [text]
     return found
 

@@ -272,7 +272,9 @@ def _data_settings(
 
 def _split(arguments: tuple[str, ...], seed: int | None) -> tuple[list[Path], list[str]]:
     """Split files from settings, `section.field=value`, unless that is a file; add the seed."""
-    settings = [a for a in arguments if "=" in a and not Path(a).exists()]
+    from regard.files import exists
+
+    settings = [a for a in arguments if "=" in a and not exists(a)]
     files = [Path(a) for a in arguments if a not in settings]
     return files, [*settings, *_seed_setting(seed)]
 

@@ -8,6 +8,7 @@ import msgspec
 
 from regard.config import override
 from regard.errors import UserError, alternatives
+from regard.files import exists
 from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
@@ -338,7 +339,7 @@ def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
     if isinstance(recipe, str):
         if recipe in RECIPES:
             recipe = RECIPES[recipe]
-        elif Path(recipe).suffix == ".toml" or Path(recipe).exists():
+        elif Path(recipe).suffix == ".toml" or exists(recipe):
             recipe = read_recipe(Path(recipe), settings)
         else:
             raise UserError(
