@@ -116,6 +116,21 @@ def test_other_families(family: str) -> None:
 
 
 @pytest.mark.slow
+def test_states_of_constant_size_run_every_step_by_the_package() -> None:
+    model = make_model(FAMILIES["fixed-window"], LMHeadConfig(), 11).double().eval()
+    assert isinstance(model, LanguageModel)
+    [(run, replaced)], calls = packaged(model, 1).steps.values(), []
+
+    def counted(flat: list[Tensor]) -> list[Tensor]:
+        calls.append(1)
+        return run(flat)
+
+    one = PackagedModel(prepare(model), {1: (counted, replaced)})
+    generate_ids(one, PROMPTS[:1], max_new_tokens=NEW)
+    assert len(calls) == NEW - 1
+
+
+@pytest.mark.slow
 def test_beams_move_the_states_of_packages() -> None:
     model = tiny_model()
     expected, found = (

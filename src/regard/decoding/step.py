@@ -202,6 +202,8 @@ class FlatStates:
     tensors: list[Tensor]
     longest: int
     slots: Int[Tensor, " capacity"]
+    growth: int
+    """Number of slots that a token takes: 1, or 0 if states have a constant size."""
 
     @staticmethod
     def of(states: Any) -> "FlatStates":
@@ -211,7 +213,7 @@ class FlatStates:
         tensors = [tensor.contiguous() for tensor in _tensors(states)]
         longest = _longest(states)
         slots = torch.arange(min(sizes, default=longest + 1), device=tensors[0].device)
-        return FlatStates(states, tensors, longest, slots)
+        return FlatStates(states, tensors, longest, slots, growth=1 if sizes else 0)
 
     def unflatten(self) -> Any:
         """Return the model's states."""
@@ -273,11 +275,11 @@ def run_step(
     Raises:
         RuntimeError: the compiled code fails.
     """
-    used, tensors = flat.longest + 1, flat.tensors
-    logits, *new = run([input_ids.contiguous(), flat.slots[:used], *tensors])
+    tensors, used = flat.tensors, flat.slots[: flat.longest + 1]
+    logits, *new = run([input_ids.contiguous(), used, *tensors])
     for i, tensor in zip(replaced, new, strict=True):
         tensors[i] = tensor.contiguous()
-    return logits, FlatStates(flat.states, tensors, used, flat.slots)
+    return logits, replace(flat, tensors=tensors, longest=flat.longest + flat.growth)
 
 
 ROUNDINGS = {torch.bfloat16: 10, torch.float32: 1000, torch.float64: 1000}
