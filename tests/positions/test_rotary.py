@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.positions import Rotary, frequencies, rotate
+from regard.positions import DynamicRotary, Rotary, frequencies, rotate
 
 LENGTH = 50
 checked = settings(deadline=None, derandomize=True, max_examples=50)
@@ -76,3 +76,12 @@ def test_the_tables_are_not_saved_with_the_weights() -> None:
 def test_an_odd_width_is_refused(d: int) -> None:
     with pytest.raises(ValueError, match=f"d must be even and positive, not {d}"):
         frequencies(d, 10_000.0)
+
+
+def test_dynamic_scaling_of_a_row_is_that_of_the_row_alone() -> None:
+    rotary = DynamicRotary(d=8, base=1e4, factor=4.0, original_length=4)
+    rows = torch.tensor([[0, 1, 2, 0, 0, 0], [0, 1, 2, 3, 4, 5]])
+    for place in 0, 1:
+        alone = rotary(rows[[place]], torch.float32)
+        for together, one in zip(rotary(rows, torch.float32), alone, strict=True):
+            assert torch.equal(together[[place]], one)

@@ -24,7 +24,7 @@ from regard.positions import Rotary
 def rotary_of(stack: Transformer, layer: int) -> Rotary | None:
     """Return the rotary positions of a layer by its number; None for other positions, or none.
 
-    Dynamic scaling also gives None: there, the largest position affects the rotation of all tokens.
+    Dynamic scaling also gives None: there, the largest position of a row affects all its rotations.
     """
     kind = dict(enumerate(stack.rotary_of, stack.first_layer)).get(layer)
     found = None if kind is None else stack.rotary[kind]

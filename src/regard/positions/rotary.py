@@ -45,7 +45,7 @@ class Rotary(nn.Module):
 
 
 class DynamicRotary(nn.Module):
-    """Rotary positions whose base increases with the longest text of a call ("dynamic NTK").
+    """Rotary positions whose base increases with the length of a row ("dynamic NTK").
 
     Beyond the original length L, base · (factor · n / L - (factor - 1))^(d / (d - 2)) for n tokens,
     as in transformers 5.23, `modeling_rope_utils.py`. As there, keys in a decoding state keep their
@@ -70,14 +70,16 @@ class DynamicRotary(nn.Module):
 
     def forward(self, positions: Int[Tensor, "rows n"], dtype: torch.dtype) -> Rotation:
         """Return the rotation of each position."""
-        length = max(int(positions.max()) + 1, self.original_length)
+        length = (positions.amax(-1) + 1).clamp_min(self.original_length).double()
         growth = self.factor * length / self.original_length - (self.factor - 1)
         base = self.base * growth ** (self.d / (self.d - 2))
-        return _rotation(positions, frequencies(self.d, base), dtype)
+        return _rotation(positions, frequencies(self.d, base[:, None, None, None]), dtype)
 
 
 def _rotation(
-    positions: Shaped[Tensor, "rows n"], frequencies: Float64[Tensor, " half"], dtype: torch.dtype
+    positions: Shaped[Tensor, "rows n"],
+    frequencies: Float64[Tensor, "*#rows half"],
+    dtype: torch.dtype,
 ) -> Rotation:
     cos, signed_sin = _cos_sin(positions[:, None, :, None] * frequencies.to(positions.device))
     return cos.to(dtype), signed_sin.to(dtype)
@@ -106,7 +108,9 @@ def rotate(x: Float[Tensor, "batch heads n d"], turn: Rotation) -> Float[Tensor,
     return turned.to(x.dtype)
 
 
-def frequencies(d: int, base: float) -> Float64[Tensor, " half"]:
+def frequencies(
+    d: int, base: float | Float64[Tensor, "*rows 1"]
+) -> Float64[Tensor, "*rows half"]:
     """Return ω_k = base^(-2k/d) for k < d/2: wavelengths from 2π to almost 2π · base.
 
     Raises:
@@ -117,7 +121,9 @@ def frequencies(d: int, base: float) -> Float64[Tensor, " half"]:
     """
     if d < 2 or d % 2:
         raise ValueError(f"sines and cosines come in pairs: d must be even and positive, not {d}")
-    return base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    device = base.device if isinstance(base, Tensor) else None
+    found: Tensor = base ** (-torch.arange(0, d, 2, dtype=torch.float64, device=device) / d)
+    return found
 
 
 def llama3_frequencies(
