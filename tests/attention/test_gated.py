@@ -24,6 +24,7 @@ from regard.attention import (
 )
 from regard.attention.gated import RecurrentAttention
 from regard.attention.gates import Gates
+from regard.attention.recurrence import Update
 from regard.errors import UnsupportedError
 
 MECHANISMS = (GatedLinear, Mamba2, DeltaNet, GatedDeltaNet, KimiDelta, GatedDeltaNet2, RWKV7)
@@ -185,3 +186,19 @@ def test_what_does_not_fit_is_refused() -> None:
         attend(query, key, value, mask=CAUSAL, gates=gates)
     with pytest.raises(ValueError, match="a chunk has at least one token, not 0"):
         GatedDeltaNet(chunk=0)
+
+
+class Sums(RecurrentAttention):
+    """Linear attention without gates."""
+
+    name = "sums"
+
+    def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
+        return Update(key, value, torch.zeros_like(key[..., :1]))
+
+
+def test_a_custom_mechanism_needs_no_gates() -> None:
+    query, key, value, _ = draw(Sums, 5)
+    weights = Sums().weights(query, key, mask=CAUSAL)
+    torch.testing.assert_close(weights, (query @ key.mT * D**-0.5).tril())
+    torch.testing.assert_close(Sums()(query, key, value, mask=CAUSAL), weights @ value)

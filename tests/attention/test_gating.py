@@ -173,6 +173,16 @@ def test_an_output_gate_multiplies_each_head(by: str) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("low", [-math.inf, -2.0, 0.0])
+def test_gates_without_an_upper_bound_are_finite(low: float) -> None:
+    gating = Gating((Gate("any", low=low, high=math.inf),), 16, SHAPE)
+    gate = gating.gates(10 * torch.randn(2, 5, 16))["any"]
+    assert gate.isfinite().all()
+    assert float(gate.min()) >= low
+    assert float(gate.max()) > 1
+
+
+@torch.no_grad()
 def test_a_custom_mechanism_has_gates_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "leaky.py"
     path.write_text(LEAKY, encoding="utf-8")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention import Mask
+from regard.attention import Differential, Mask, SlidingWindow, Softmax
+from regard.attention.base import Attention
 
 CPU = torch.device("cpu")
 Sizes = tuple[int, int, int, int]
@@ -99,6 +100,29 @@ def test_two_masks_that_name_documents_cannot_be_combined() -> None:
 def test_a_window_of_negative_size_is_refused() -> None:
     with pytest.raises(ValueError, match="-1"):
         Mask.window(-1)
+
+
+@pytest.mark.parametrize(
+    "attend", [Softmax(), SlidingWindow(size=2, block_size=2)], ids=["softmax", "window"]
+)
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_mask_of_another_number_of_rows_is_refused(attend: Attention, rows: int) -> None:
+    x = torch.zeros(rows, 2, 5, 8)
+    with pytest.raises(ValueError, match=f"key_lengths of 2 rows don't fit {rows} rows"):
+        attend(x, x, x, mask=Mask.lengths(torch.tensor([3, 5])))
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_mask_with_fewer_axes_is_for_all_rows_and_heads(axes: int) -> None:
+    allowed = torch.ones(5, 5).tril().bool()[(None,) * (axes - 2)]
+    query, value = torch.randn(2, 2, 2, 5, 8)
+    gates = {"second_query": query.flip(0), "share": torch.full((2, 2, 5), 0.5)}
+    for attend, own in (Softmax(), {}), (Differential(), gates):
+        expected, found = (
+            attend(query, query, value, mask=mask, gates=own)
+            for mask in (Mask.dense(allowed.expand(1, 1, 5, 5)), Mask(allowed=allowed))
+        )
+        assert torch.equal(found, expected)
 
 
 def test_restrictions_name_the_fields_that_are_given() -> None:

@@ -314,7 +314,17 @@ def test_impossible_settings_are_refused() -> None:
         ({"length_penalty": nan}, "length penalty must lie in .*, not nan"),
         ({"length_penalty": -inf}, "length penalty must lie in .*, not -inf"),
         ({"early_stopping": "soon"}, "early stopping is true, false or never, not 'soon'"),
+        ({"early_stopping": 1}, "early stopping is true, false or never, not 1"),
     ]
     for wrong, message in cases:
         with pytest.raises(UserError, match=message):
             search_ids(chain(), [[0]], **{"beams": 2, "max_new_tokens": 2, **wrong})
+
+
+def test_a_penalty_may_be_a_large_integer() -> None:
+    """128^10 is an integer beyond int64."""
+    found, expected = (
+        search_ids(chain(), [[0]], beams=2, max_new_tokens=128, length_penalty=penalty)
+        for penalty in (10, 10.0)
+    )
+    assert found == expected

@@ -127,6 +127,9 @@ def test_what_gives_no_tokens_writes_nothing() -> None:
         ("encoder-decoder", ["a"], 13, "prompt 1: takes 1 tokens, and with 13 .* of 12"),
         ("rnn-encoder-decoder", ["a" * 13], None, "prompt 1: takes 13 tokens, which .* of 12"),
         ("decoder", ["x"], None, "prompt 1: the vocabulary has no 'x'"),
+        ("decoder", ["a"], 0, "the number of new tokens must be ≥ 1, not 0"),
+        ("decoder", ["a"], -2, "the number of new tokens must be ≥ 1, not -2"),
+        ("decoder", [], None, "prompts: expected one or more, not an empty list"),
     ],
 )
 def test_a_prompt_that_does_not_fit_is_named(

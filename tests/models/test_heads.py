@@ -106,6 +106,13 @@ def test_a_reconstruction_is_a_function_of_the_last_hidden_state() -> None:
     assert (logits != head(other, lengths)).any(-1).all()
 
 
+@torch.no_grad()
+def test_a_reconstruction_has_the_type_of_the_weights() -> None:
+    head = ReconstructionHead(8, 5, length=6).to(torch.bfloat16)
+    logits = head(normal(2, 6, 8).to(torch.bfloat16), torch.tensor([6, 3]))
+    assert logits.dtype == torch.bfloat16
+
+
 def test_a_reconstruction_needs_an_even_width() -> None:
     config = RecurrentConfig(d_model=5, n_layers=1)
     with pytest.raises(UserError, match=r"model\.d_model = 5 is odd; choose an even"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.config import BUILT_IN, AttentionConfig, supporting
+from regard.attention.config import BUILT_IN, AttentionConfig, SoftmaxConfig, supporting
 from regard.errors import UnsupportedError
 from regard.models.builders import Model, SequenceToSequence, make_model
 from regard.models.config import (
@@ -21,6 +21,7 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.models.head_config import HeadConfig, LMHeadConfig, MaskedLMHeadConfig
+from regard.models.pattern import LayerConfig
 from tiny_attentions import ATTENTIONS
 from tiny_families import SIZES, WIDE, Row, results, tiny, writer
 from tiny_recurrent import BLOCK, TINY, VOCABULARY, close, padded
@@ -151,3 +152,26 @@ def test_where_it_is_not_those_that_are_able_are_named() -> None:
             make_model(make(ATTENTIONS[attention]), head, VOCABULARY)
         assert str(refused.value).endswith(f"; supported by: {others}")
         assert attention not in others.split(", ")
+
+
+def test_dropout_of_weights_needs_a_mechanism_that_supports_it() -> None:
+    elu, some = ATTENTIONS["elu"], (LayerConfig(), LayerConfig(attention=SoftmaxConfig()))
+    source = TransformerConfig(**SIZES)
+    target = TargetConfig(**SIZES, attention=elu, attention_dropout=0.1)
+    refused: tuple[ModelConfig, ...] = (
+        DecoderConfig(**SIZES, attention=elu, attention_dropout=0.1),
+        EncoderDecoderConfig(encoder=source, decoder=target),
+    )
+    for config in refused:
+        with pytest.raises(UnsupportedError, match=r"elu attention does not .* dropout of weights"):
+            make_model(config, LMHeadConfig(), VOCABULARY)
+    cross = TargetConfig(
+        **SIZES, attention=elu, cross_attention=SoftmaxConfig(), attention_dropout=0.1
+    )
+    built: tuple[ModelConfig, ...] = (
+        DecoderConfig(**SIZES | {"dropout": 0.1}, attention=elu, attention_dropout=0.0),
+        DecoderConfig(**SIZES, attention=elu, attention_dropout=0.1, pattern=some),
+        EncoderDecoderConfig(encoder=source, decoder=cross),
+    )
+    for config in built:
+        make_model(config, LMHeadConfig(), VOCABULARY)

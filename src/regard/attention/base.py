@@ -286,7 +286,7 @@ class Attention(nn.Module, ABC):
                 "sizes, and a number of query heads that is a multiple of the key heads"
             )
         if mask is not None:
-            self._validate_mask(mask, queries[2], keys[2])
+            self._validate_mask(mask, queries[0], queries[2], keys[2])
         if bias is not None:
             self._validate_bias(bias)
         if queries[2] != keys[2]:
@@ -296,14 +296,14 @@ class Attention(nn.Module, ABC):
         if self.gates or gates:
             self._validate_gates(gates, query, key, value)
 
-    def _validate_mask(self, mask: Mask, queries: int, keys: int) -> None:
+    def _validate_mask(self, mask: Mask, rows: int, queries: int, keys: int) -> None:
         if not isinstance(mask, Mask):
             raise TypeError(
                 f"the mask is a {type(mask).__name__}: expected a Mask; for a tensor of allowed "
                 "pairs, use Mask.dense(tensor)"
             )
         self.require_support(*sorted(mask.restrictions))
-        mask.require_fit(queries, keys)
+        mask.require_fit(rows, queries, keys)
 
     def _validate_bias(self, bias: AnyBias) -> None:
         if adds_vectors(bias):

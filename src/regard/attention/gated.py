@@ -87,7 +87,7 @@ class RecurrentAttention(Attention):
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: None, **gates: Tensor
     ) -> Tensor:
-        states = next(iter(gates.values())).shape[1]
+        states = next(iter(gates.values()), key).shape[1]
         n = key.shape[2]
         one_hot = torch.eye(n, dtype=at_least_float32(key).dtype, device=key.device)
         value = one_hot.expand(len(key), states, n, n)

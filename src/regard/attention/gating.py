@@ -205,7 +205,9 @@ class NormalizedGating(Gating):
 
 
 def _into(gate: Gate, x: Tensor) -> Tensor:
-    """Squash numbers into the range of a gate."""
+    """Squash numbers into the range of a gate; without bounds, return them unchanged."""
+    if gate.high == math.inf:
+        return x if gate.low == -math.inf else gate.low + F.softplus(x)
     if gate.low == -math.inf:
         below = F.logsigmoid(x)
         return below if gate.high == 0.0 else gate.high + below

@@ -14,6 +14,9 @@ from torch import Tensor
 Alignment = Literal["start", "end"]
 T = TypeVar("T")
 
+BY_ROW = ("key_lengths", "document_ids", "allowed")
+"""Fields of `Mask` that are tensors with a first axis of rows."""
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
@@ -64,6 +67,12 @@ class Mask:
     """Any further restriction, True where a query may attend to a key."""
     _cache: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
     """Results of `cached`."""
+
+    def __post_init__(self) -> None:
+        """Add the axes that `allowed` lacks, as in torch's broadcasting."""
+        if self.allowed is not None and self.allowed.ndim < 4:
+            missing = (None,) * (4 - self.allowed.ndim)
+            object.__setattr__(self, "allowed", self.allowed[missing])
 
     @staticmethod
     def causal(alignment: Alignment = "start") -> "Mask":
@@ -171,7 +180,7 @@ class Mask:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Mask":
         """Return the mask with each tensor of rows changed."""
-        by_row = {name: getattr(self, name) for name in ("key_lengths", "document_ids", "allowed")}
+        by_row = {name: getattr(self, name) for name in BY_ROW}
         changed: dict[str, Any] = {k: change(x) for k, x in by_row.items() if x is not None}
         return replace(self, **changed)
 
@@ -186,12 +195,21 @@ class Mask:
         shift = self.shift(queries, keys)
         return torch.arange(shift, shift + queries, device=device)
 
-    def require_fit(self, queries: int, keys: int) -> None:
-        """Raise unless there are as many document ids as queries and keys.
+    def require_fit(self, rows: int, queries: int, keys: int) -> None:
+        """Raise unless the mask is for as many rows, or one for all, and documents fit the tokens.
 
         Raises:
             ValueError: names the sizes.
         """
+        for name in BY_ROW:
+            tensor = getattr(self, name)
+            if tensor is not None and len(tensor) not in (1, rows):
+                raise ValueError(
+                    f"{name} of {len(tensor)} rows don't fit {rows} rows of queries and keys"
+                )
+        self._require_documents(queries, keys)
+
+    def _require_documents(self, queries: int, keys: int) -> None:
         ids = self.document_ids
         if ids is not None and not ids.shape[1] == queries == keys:
             raise ValueError(
@@ -236,7 +254,7 @@ class Mask:
 
         Do not modify it: all layers share it.
         """
-        self.require_fit(queries, keys)
+        self._require_documents(queries, keys)
         key = "dense", queries, keys, device
         return self.cached(key, lambda: self._to_dense(queries, keys, device))
 

@@ -224,7 +224,7 @@ class _Rules:
         # Beyond, powers of lengths overflow float64.
         if not -20 <= self.length_penalty <= 20:
             raise UserError(f"length penalty must lie in [-20, 20], not {self.length_penalty}")
-        if self.early_stopping not in (True, False, "never"):
+        if not (isinstance(self.early_stopping, bool) or self.early_stopping == "never"):
             raise UserError(f"early stopping is true, false or never, not {self.early_stopping!r}")
 
     def ends(self, candidates: Hypotheses, step: int) -> Bool[Tensor, "rows n"]:
@@ -249,7 +249,7 @@ class _Rules:
         return closed | worst.isfinite() if self.early_stopping is True else closed
 
     def _score(self, log_probabilities: Tensor, length: int) -> Tensor:
-        scores: Tensor = log_probabilities / length**self.length_penalty
+        scores: Tensor = log_probabilities / float(length) ** self.length_penalty
         return scores
 
 

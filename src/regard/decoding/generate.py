@@ -79,9 +79,14 @@ def encode_prompts(
     By default, `max_new_tokens` fills the context.
 
     Raises:
-        UserError: the model doesn't generate; or a prompt is empty, too long, or can't be encoded.
+        UserError: the model doesn't generate; there are no prompts, or one is empty, too long, or
+            can't be encoded; or there are no new tokens.
     """
     require_list(prompts, "prompts")
+    if not prompts:
+        raise UserError("prompts: expected one or more, not an empty list")
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise UserError(f"the number of new tokens must be ≥ 1, not {max_new_tokens}")
     texts = encode_documents(
         run.tokenizer, [Document(prompt, f"prompt {i}") for i, prompt in enumerate(prompts, 1)]
     )

@@ -82,9 +82,9 @@ class TransformerConfig(Config, frozen=True):
     scale_embeddings: bool = False
     """Whether token embeddings are multiplied by √d_model."""
     dropout: Probability = 0.1
-    """Dropout of embeddings, residual branches and attention weights (softmax only)."""
+    """Dropout of embeddings, residual branches, and attention weights if supported."""
     attention_dropout: Probability | None = None
-    """Dropout of attention weights. Default: dropout."""
+    """Dropout of attention weights; above 0, a mechanism must support it. Default: dropout."""
     attention: AttentionConfig = SoftmaxConfig()
     """The attention mechanism."""
     positions: PositionsConfig = LearnedConfig()

@@ -109,7 +109,7 @@ class ReconstructionHead(nn.Module):
     def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b n vocabulary"]:
         last = pooled_states(hidden, lengths, "last")
         positions = self.positions(torch.arange(hidden.shape[1], device=hidden.device))
-        logits: Tensor = self.layers(last[:, None] + positions)
+        logits: Tensor = self.layers(last[:, None] + positions.to(last.dtype))
         return logits
 
 

@@ -11,6 +11,7 @@ from regard.models.config import (
     ModelConfig,
     PerceiverConfig,
     RecurrentEncoderDecoderConfig,
+    TargetConfig,
     TransformerConfig,
 )
 from regard.models.pattern import period
@@ -69,6 +70,15 @@ def require_layers(
         except UnsupportedError as error:
             place = f"{called} {i}: " if config.pattern else ""
             raise UnsupportedError(f"{place}{error}") from None
+    if config.attention_dropout:
+        _require_dropout(layers)
+
+
+def _require_dropout(layers: Sequence[TransformerConfig]) -> None:
+    """Raise unless a mechanism of the layers, or of their cross-attention, drops weights."""
+    cross = [layer.cross for layer in layers if isinstance(layer, TargetConfig)]
+    if not any(one.supported.dropout for one in (*(x.attention for x in layers), *cross)):
+        layers[0].attention.require_support("dropout")
 
 
 def _require_queries(layer: TransformerConfig) -> None:

@@ -22,7 +22,7 @@ class RecurrentLayersConfig(Config, frozen=True):
     d_model: Positive = 256
     """Width of the embeddings, and of a layer's states in each direction."""
     dropout: Probability = 0.1
-    """Dropout of embeddings, between layers, and of attention weights (softmax only)."""
+    """Dropout of embeddings, between layers, and of attention weights if supported."""
     bidirectional: bool = False
     """Whether a second network reads from the end; not for next-token prediction."""
 
