@@ -100,7 +100,7 @@ def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
 
 def test_examples_in_memory_need_answers() -> None:
     answered, other = Example(text="Who?", answer="Ada"), Example(text="Where?")
-    assert answered_examples(iter([answered])) == [answered]
+    assert answered_examples([answered]) == [answered]
     with pytest.raises(UserError, match=r"'Where\?': has no answer"):
         answered_examples([answered, other])
 

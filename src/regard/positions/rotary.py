@@ -108,9 +108,7 @@ def rotate(x: Float[Tensor, "batch heads n d"], turn: Rotation) -> Float[Tensor,
     return turned.to(x.dtype)
 
 
-def frequencies(
-    d: int, base: float | Float64[Tensor, "*rows 1"]
-) -> Float64[Tensor, "*rows half"]:
+def frequencies(d: int, base: float | Float64[Tensor, "*rows 1"]) -> Float64[Tensor, "*rows half"]:
     """Return ω_k = base^(-2k/d) for k < d/2: wavelengths from 2π to almost 2π · base.
 
     Raises:
