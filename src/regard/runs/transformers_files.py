@@ -97,7 +97,7 @@ def special_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return special ids by transformers' names; null if there is none, as its defaults differ."""
     special = tokenizer.special
     ids = {f"{role}_token_id": getattr(special, role) for role in ("pad", "bos", "eos")}
-    if special.stop_ids not in ((), (special.eos,)):
+    if len(special.stop_ids) > 1 or special.eos not in (None, *special.stop_ids):
         ids["eos_token_id"] = list(special.stop_ids)
     if recipe.has_source:
         ids["decoder_start_token_id"] = special.decoder_start_id
