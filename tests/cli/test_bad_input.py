@@ -213,6 +213,20 @@ MISTAKES = {
             f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+linformer",
             "layer 1: linformer attention does not support",
         ),
+        (
+            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+sofmax",
+            "model.pattern[1].attention.kind: sofmax: no such mechanism",
+        ),
+        (
+            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+mamba2 "
+            "model.pattern.1.window=4",
+            "layer 1: mamba2 attention does not support window masks",
+        ),
+        (
+            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax*5",
+            "pattern has 5 layers, and n_layers = 2",
+        ),
+        (f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax*0", "'0' is no number of layers"),
     ],
     "import-hf and export-hf": [
         ("import-hf --out new", "FOLDER"),

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.kernel_config import EluConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.attention.score_config import SlidingWindowConfig
 from regard.decoding import Beam, generate_ids, search_ids
 from regard.decoding.beam_search import EarlyStopping
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import LanguageModel
+from regard.models.pattern import LayerConfig
 from regard.positions.config import RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
@@ -26,6 +28,9 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "softmax": {"positions": RotaryConfig(), "n_kv_heads": 2},
     "elu": {"attention": EluConfig()},
     "sliding window": {"attention": SlidingWindowConfig(size=3, block_size=2)},
+    "layers of two kinds": {
+        "pattern": (LayerConfig(attention=GatedDeltaNetConfig()), LayerConfig(window=3))
+    },
 }
 ALL_MECHANISMS = pytest.mark.parametrize("mechanism", MECHANISMS)
 EARLY_STOPPING: tuple[EarlyStopping, ...] = (True, False, "never")

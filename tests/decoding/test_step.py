@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.attention import KernelAttention
 from regard.attention.config import SoftmaxConfig, config_type
-from regard.attention.recurrent_config import Mamba2Config
+from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
 from regard.attention.registry import mechanisms
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
@@ -18,7 +18,13 @@ from regard.models.builders import LanguageModel, make_model
 from regard.models.head_config import LMHeadConfig
 from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
-from regard.positions.config import AlibiConfig, RotaryConfig, ShawVectorsConfig, T5BiasConfig
+from regard.positions.config import (
+    AlibiConfig,
+    NoPositionsConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    T5BiasConfig,
+)
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 
@@ -39,6 +45,13 @@ MODELS: list[dict[str, Any]] = [
     {"canon": "ABCD", "gated": True},
     {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
     {"attention": Mamba2Config(output_gate=True)},
+    {
+        "positions": RotaryConfig(),
+        "pattern": (
+            LayerConfig(attention=GatedDeltaNetConfig(), positions=NoPositionsConfig()),
+            LayerConfig(window=3),
+        ),
+    },
 ]
 KINDS = [kind for kind, one in mechanisms().items() if one.type.supports.decoding]
 REFUSED = {k for k in KINDS if k == "bigbird" or issubclass(mechanisms()[k].type, KernelAttention)}

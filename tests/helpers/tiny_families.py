@@ -94,7 +94,12 @@ FAMILIES: dict[str, ModelConfig] = {
         decoder=TargetConfig(**SIZES, n_kv_heads=1, attention=EluConfig()),
     ),
     "encoder-decoder, post": EncoderDecoderConfig(
-        encoder=TransformerConfig(**SIZES, norm="post", positions=NoPositionsConfig()),
+        encoder=TransformerConfig(
+            **SIZES,
+            norm="post",
+            positions=NoPositionsConfig(),
+            pattern=(LayerConfig(attention=EluConfig()), LayerConfig()),
+        ),
         decoder=TargetConfig(
             **WIDE,
             norm="post",

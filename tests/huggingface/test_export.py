@@ -228,6 +228,9 @@ def test_a_model_of_ours_is_exported_as_the_family_it_is_like(family: str, tmp_p
         ours = run.model(ids)
     theirs = their_logits(tmp_path / "exported", ids)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    again = import_folder(tmp_path / "exported", tmp_path / "again")
+    with torch.no_grad():
+        torch.testing.assert_close(again.model.eval()(ids), ours)
 
 
 HYBRID = (LayerConfig(attention=EluConfig()), LayerConfig())

@@ -14,6 +14,7 @@ from regard.attention.backends import repeat_kv
 from regard.attention.config import SoftmaxConfig, supporting
 from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.attention.registry import find
+from regard.attention.score_config import SynthesizerConfig
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
 from regard.models.builders import LanguageModel
@@ -111,6 +112,20 @@ def test_rows_of_unequal_length_are_decoded_as_alone(pattern: tuple[LayerConfig,
     for row, source in enumerate((1, 0)):
         alone = torch.cat([IDS[source, : lengths[source]], IDS[row, 6:7]])
         assert close(logits[row], model(alone[None])[0, -1])
+
+
+@checked
+@given(patterns(DECODING))
+def test_the_state_is_the_sum_of_those_of_the_layers(pattern: tuple[LayerConfig, ...]) -> None:
+    states = hybrid(pattern).init_state(2, BLOCK)
+    assert states.bytes == states.last_ids.nbytes + sum(layer.bytes for layer in states.layers)
+
+
+def test_a_layer_without_document_masks_is_named() -> None:
+    body = hybrid((LayerConfig(), LayerConfig(attention=SynthesizerConfig()))).body
+    assert isinstance(body, Decoder)
+    with pytest.raises(UnsupportedError, match=r"^layer 1: synthesizer attention does not support"):
+        body.require_documents()
 
 
 @settings(parent=checked, max_examples=10)

@@ -57,6 +57,14 @@ def test_the_run_has_its_own_copy_and_names_its_hash(run: Path) -> None:
     assert 'kind = "mine.py:Mine"' in (run / "config.toml").read_text("utf-8")
 
 
+def test_a_file_in_a_pattern_is_copied_too(run: Path, tmp_path: Path) -> None:
+    pattern = ["model.n_layers=2", "model.pattern=softmax+mine.py:Mine"]
+    settings = [*MODEL, *STEPS, *pattern]
+    api.pretrain(TEXTS, out=tmp_path / "mixed", settings=settings, device="cpu")
+    assert Run.load(tmp_path / "mixed").origin["code"] == Run.load(run).origin["code"]
+    assert (tmp_path / "mixed/code/mine.py").read_text("utf-8") == FILE
+
+
 def test_a_run_that_was_killed_after_its_copy_is_begun_again(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "code", tmp_path / "begun/code")
     api.pretrain(TEXTS, out=tmp_path / "begun", settings=SETTINGS, device="cpu")

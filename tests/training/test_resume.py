@@ -171,6 +171,22 @@ def test_a_stop_between_checkpoints_loses_nothing(
 
 
 @pytest.mark.parametrize(
+    "pattern", ["gated-deltanet+softmax", "forgetting+top-k{k=3,indexer_heads=2}"]
+)
+def test_layers_of_different_kinds_resume_to_the_bit(
+    pattern: str, corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = ["model.n_layers=2", f"model.pattern={pattern}"]
+    recipe = override(
+        RECIPES["demo"], [*TINY, *layers, "training.steps=5", "training.checkpoint_every=3"]
+    )
+    plan_pretraining(corpus, tmp_path / "whole", recipe).execute(SETTINGS)
+    kill_after(4, plan_pretraining(corpus, tmp_path / "killed", recipe), monkeypatch)
+    plan_pretraining(corpus, tmp_path / "killed", recipe).execute(SETTINGS, resume=True)
+    assert_same(final_state(tmp_path / "killed"), final_state(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
     ("number", "steps"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGINT, 7)]
 )
 def test_a_request_to_stop_saves_and_says_how_to_go_on(

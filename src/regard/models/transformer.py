@@ -17,6 +17,7 @@ from regard.attention.kernel import normalizers_checked_together
 from regard.attention.mask import document_starts
 from regard.attention.state import RowState
 from regard.dropout import Dropout
+from regard.errors import UnsupportedError
 from regard.models.attention_layers import SharedValues, ValueEmbeddings
 from regard.models.canon import LayerWithCanon
 from regard.models.config import EncoderConfig, TransformerConfig
@@ -181,10 +182,16 @@ class Decoder(Transformer):
         """Raise unless rows may hold several documents.
 
         Raises:
-            UnsupportedError: the mechanism doesn't support document masks.
+            UnsupportedError: names the mechanism that doesn't support document masks, and its layer
+                if the layers differ.
         """
-        for layer in self._layers():
-            layer.self_attention.attention.require_support("document_ids")
+        mechanisms = [layer.self_attention.attention for layer in self._layers()]
+        differ = len({one.name for one in mechanisms}) > 1
+        for i, mechanism in enumerate(mechanisms):
+            try:
+                mechanism.require_support("document_ids")
+            except UnsupportedError as error:
+                raise UnsupportedError(f"layer {i}: {error}" if differ else str(error)) from None
 
     def forward(
         self,
