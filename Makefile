@@ -81,7 +81,7 @@ reference: setup ## Write the docs' reference of commands and configuration
 docs: setup build/book/index.html ## Build the documentation site, build/site/index.html
 	$(BIN)/python docs/site/build.py build/book build/work build/site
 
-build/book/index.html: $(shell find src/regard/book src/regard/courses src/regard/derivations src/regard/studies -type f -not -name '*.pyc') | $(INSTALLED)
+build/book/index.html: $(shell find src/regard docs -type f -not -name '*.pyc') | $(INSTALLED)
 	$(BIN)/regard book --out build/book --slides
 
 findings: setup ## Measure all studies again, for the package and the docs; trained ones over 5 seeds (hours)

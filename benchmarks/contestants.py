@@ -38,7 +38,6 @@ from regard.attention import (
 from regard.attention.cost import Mode
 from regard.attention.feature_maps import Elu, FavorPositive
 from regard.attention.top_k import IndexedTopK
-from regard.attention.types import Bias
 from regard.positions import Alibi
 
 HEADS, D = 8, 64
@@ -149,15 +148,16 @@ class Layer(nn.Module):
 
 
 def bare(
-    attend: Callable[[int], Attention], *, causal: bool = False, bias: Bias | None = None
+    attend: Callable[[int], Attention], *, causal: bool = False, bias: Alibi | None = None
 ) -> Callable[[Inputs], Work]:
     """A mechanism for a length, by itself."""
     mask = Mask.causal() if causal else None
 
     def make(inputs: Inputs) -> Work:
         mechanism = attend(inputs.n).to(inputs.device)
+        moved = None if bias is None else bias.to(inputs.device)
         return Work(
-            partial(mechanism, *inputs.qkv, mask=mask, bias=bias),
+            partial(mechanism, *inputs.qkv, mask=mask, bias=moved),
             (*inputs.qkv, *mechanism.parameters()),
             partial(cost, mechanism, inputs.n, causal),
         )

@@ -190,7 +190,7 @@ def as_gru(model: LanguageModel) -> nn.GRU:
         for name, weight in layer.get_submodule("rnn").state_dict().items()
     }
     gru.load_state_dict(own)
-    return gru.eval()
+    return gru.to(model.head.weight.device).eval()
 
 
 @torch.inference_mode()

@@ -3,7 +3,7 @@
 - course: pretraining by the course's recipe, 14 950 steps of 128 rows, plain and with --compile;
   seconds of everything, checkpoints and compilation included.
 - gpt: training of a GPT of 124M weights (GPT-2's sizes) in bfloat16 with --compile, in rows of 1024
-  random tokens; model FLOPs utilization as `regard.training.step` defines it, of the data
+  random tokens; model FLOPs utilization as `regard.training.throughput` defines it, of the data
   sheet's peak where that is known, and of a measured product of 8192 × 8192 matrices.
 - attention: exact attention, 16 heads of width 128, as a part of that product, forward and backward
   (gpu_attention.py measures all mechanisms).

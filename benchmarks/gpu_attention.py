@@ -189,7 +189,8 @@ def usable(calls: Mapping[str, measure.Call]) -> tuple[dict[str, measure.Call], 
         try:
             call()
         except Exception as error:  # a backend that refuses, a compiler that fails, no memory
-            refusals[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            first = (str(error).strip().splitlines() or [""])[0]
+            refusals[name] = f"{type(error).__name__}: {first}"
         else:
             running[name] = call
     return running, refusals

@@ -263,8 +263,10 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
     value = _parse(text)
     owners = _structs_at(type_, sections, table.get("kind"))
     owner = next((one for one in owners if field in one.__struct_fields__), Config)
-    if isinstance(value, int | float) and _hints(owner).get(field) in (str, str | None):
-        value = text  # a column 2, a folder 2026
+    hint = _hints(owner).get(field)
+    is_number = isinstance(value, int | float) and hint in (str, str | None)
+    if is_number or text in get_args(hint):
+        value = text  # a column 2, a folder 2026, the choice "none"
     if isinstance(value, str):
         value = owner.from_text(field, value)
     if isinstance(value, str | int | float) and _is_section(type_, values, path):

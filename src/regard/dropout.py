@@ -23,7 +23,8 @@ CACHED = 1 << 16
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout`, with masks from the keys of rows if they are set.
 
-    A module is used once in a forward pass: a second tensor would have the same mask.
+    A module is used once in a forward pass: a second tensor would have the same mask. The tensor
+    may have two rows per key, such as questions and then their documents.
     """
 
     row_keys: Int[Tensor, "rows 2"] | None = None
@@ -36,7 +37,10 @@ class Dropout(nn.Dropout):
             return super().forward(x)
         if self.p == 1:
             return x * 0.0
-        return x * dropout_mask(self.row_keys, x.shape[1:], self.p, x.dtype)
+        keys = self.row_keys
+        if len(x) == 2 * len(keys):
+            keys = torch.cat([keys, keys ^ _as_int32(_COORDINATES[0])])
+        return x * dropout_mask(keys, x.shape[1:], self.p, x.dtype)
 
 
 def dropout_mask(

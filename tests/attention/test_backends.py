@@ -10,6 +10,7 @@ from regard.attention import Mask, backends
 from regard.attention.backends import BACKENDS, Backend, choose_backend, possible_rows
 from regard.device import LARGE_CACHE, SHORT_ROW
 from regard.dropout import Dropout
+from regard.operations import OperationCounter
 from regard.positions import Alibi, ShawVectors
 
 NARROW, WIDE = torch.zeros(1, 2, 3, 16), torch.zeros(1, 2, 3, 32)
@@ -82,3 +83,10 @@ def test_a_cpu_takes_its_fast_kernel_without_changing_the_process(
     assert "aten::_scaled_dot_product_flash_attention_for_cpu" in {
         e.key for e in found.key_averages()
     }
+
+
+def test_flex_attention_is_not_compiled_while_operations_are_counted() -> None:
+    given: dict[str, Any] = {"mask": DOCUMENTS, "device": "cuda"}
+    assert choose_backend(NARROW, NARROW, **given) is Backend.FLEX
+    with OperationCounter():
+        assert choose_backend(NARROW, NARROW, **given) is Backend.SDPA

@@ -227,3 +227,17 @@ def test_attention_by_products_is_the_fused_kernels(dtype: torch.dtype) -> None:
     pair = next(choices.short_rows(dtype))
     error = (pair.choice() - pair.plain()).abs().max()
     assert error <= 32 * torch.finfo(dtype).eps * pair.plain().abs().max()
+
+
+def test_a_bias_is_on_the_device_of_the_inputs() -> None:
+    inputs = contestants.Inputs(8, torch.device("meta"))
+    bias = contestants.Alibi(heads=contestants.HEADS)
+    work = contestants.bare(contestants.softmax, bias=bias)(inputs)
+    assert work.run.keywords["bias"].slopes.is_meta
+
+
+def test_a_refusal_without_a_message_is_reported() -> None:
+    def fail() -> None:
+        raise AssertionError
+
+    assert gpu_attention.usable({"a": fail}) == ({}, {"a": "AssertionError: "})

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from graded import ALL, SEED, filled, graded, run, solution
+from torch.utils._pytree import tree_map_only
 
 from regard.exercises.exercise import INSTANCES
 from regard.exercises.grade import as_gradescope, grade, judge
@@ -68,6 +69,18 @@ def test_extreme_results_are_graded_too(name: str, entry: str) -> None:
     made = ", ".join(f"torch.full({list(x.shape)}, {entry})" for x in several)
     result = f"({made})" if len(several) > 1 else made
     assert graded(ALL[name], filled(name, f"    return {result}")).score == 0
+
+
+@pytest.mark.parametrize("name", [name for name, exercise in ALL.items() if exercise.observe])
+def test_float32_is_graded_where_a_function_of_the_result_is_compared(name: str) -> None:
+    exercise = ALL[name]
+
+    def in_float32(_job: Job) -> Answers:
+        right = [exercise.reference(**exercise.inputs(SEED, i)) for i in range(INSTANCES)]
+        single = tree_map_only(torch.Tensor, torch.Tensor.float, right)
+        return Answers([encode(one) for one in single], [0] * INSTANCES)
+
+    assert grade(exercise, [("its cell", "")], in_float32, SEED).reason == ""
 
 
 def test_control_characters_are_not_passed_on() -> None:

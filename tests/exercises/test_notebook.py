@@ -81,7 +81,9 @@ def test_cells_may_be_added_and_moved(book: dict[str, Any], tmp_path: Path) -> N
     helper = ["!pip install nothing\n", "def helper(x):\n", "    return x**0.5"]
     groups = [book["cells"][i : i + 3] for i in range(2, len(book["cells"]), 3)]
     exercises = [cell for group in reversed(groups) for cell in group]
-    book["cells"] = [code(IMPORTS), code(helper), *exercises, code("1 / 0"), *exercises]
+    optional = "try:\n    import nothing\nexcept ImportError:\n    !pip install nothing"
+    top = [code(IMPORTS), code("%%bash\nls -l"), code(optional), code(helper)]
+    book["cells"] = [*top, *exercises, code("1 / 0"), *exercises]
     submission = read_notebook(save(book, tmp_path))
     grades = grade_notebook(EXERCISES[COURSE], submission, run, SEED)
     assert {grade.name: grade.reason for grade in grades if grade.name == name} == {name: ""}

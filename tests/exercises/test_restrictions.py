@@ -92,3 +92,8 @@ def test_a_list_of_numbers_is_a_conversion_too() -> None:
 def test_the_largest_tensor_is_counted() -> None:
     made = call_restricted(lambda: torch.ones(3, 4).sum(), Restrictions(count_entries=True))
     assert made == (12, 12)
+
+
+def test_arguments_may_be_given_by_name() -> None:
+    body = "    return torch.softmax(input=o, dim=-1) - y"
+    assert graded(ALL["softmax_gradient"], filled("softmax_gradient", body)).score == 1

@@ -31,6 +31,7 @@ def test_values_survive_json(value: object) -> None:
 
 def test_arrays_become_tensors_and_tuples_lists() -> None:
     assert decode(encode(EXACT.numpy())).equal(EXACT)
+    assert decode(encode(np.arange(3.0)[::-1])).tolist() == [2, 1, 0]
     assert decode(encode((np.float64(2.5), np.int64(3)))) == [2.5, 3]
     assert decode(encode(EXACT.requires_grad_())).equal(EXACT.detach())
     EXACT.requires_grad_(False)

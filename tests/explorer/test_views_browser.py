@@ -10,13 +10,16 @@ import torch
 
 from browser import driven
 from regard.config import override
-from regard.explorer.intercept import score_steps
+from regard.explorer.attention_maps import Panel, gather_maps
+from regard.explorer.intercept import capture_attention, score_steps
 from regard.explorer.look import look
 from regard.explorer.page import View
+from regard.models.pattern import LayerConfig
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
+from tiny_models import tiny_model
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -173,3 +176,19 @@ def test_of_two_sentences_the_shares_of_blocks_are_listed(page: "Page", tmp_path
         [float(first[:, :second].sum(-1).mean()), float(first[:, second:].sum(-1).mean())], abs=6e-4
     )
     assert sum(shares) == pytest.approx(2, abs=2e-3)
+
+
+def test_heads_stand_in_the_row_of_their_layer(page: "Page", tmp_path: Path) -> None:
+    """Also where layers have different numbers of heads."""
+    pattern = (LayerConfig(), LayerConfig(n_heads=4), LayerConfig())
+    model = tiny_model(n_heads=2, n_layers=3, pattern=pattern, dtype=torch.float32)
+    maps = gather_maps(capture_attention(model, torch.tensor([[1, 2, 3]])), ["a", "b", "c"])
+    show(page, View("tiny", (Panel("tiny", maps),)), tmp_path, "Model")
+    tops = []
+    for layer in range(3):
+        heads = page.locator(f"[aria-label^='open layer {layer},']").all()
+        boxes = [head.bounding_box() for head in heads]
+        tops.append({round(box["y"]) for box in boxes if box})
+    assert [len(top) for top in tops] == [1, 1, 1]
+    assert len(set.union(*tops)) == 3
+    assert page.locator("[aria-label^='open layer'][tabindex='0']").count() == 1

@@ -8,8 +8,16 @@ from torch import Tensor
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, predict_all
-from regard.models.builders import Embedder, LanguageModel, Model, SequenceToSequence
-from regard.models.config import DecoderConfig
+from regard.dropout import dropouts, make_row_keys, set_row_keys
+from regard.models.builders import (
+    Embedder,
+    LanguageModel,
+    Model,
+    SequenceToSequence,
+    make_model,
+)
+from regard.models.config import DecoderConfig, EncoderConfig
+from regard.models.head_config import EmbeddingHeadConfig
 from tiny_families import COVERING, HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
 from tiny_recurrent import close
 
@@ -179,3 +187,14 @@ def test_positions_that_carry_no_loss_do_not_count() -> None:
         batch.labels[:, 1::2] = IGNORE
         assert close(odd + model.loss(batch), whole), name
         assert 0 < float(odd) < float(whole), name
+
+
+def test_a_question_and_its_document_have_different_dropout() -> None:
+    config = EncoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=16, dropout=0.5)
+    model = make_model(config, EmbeddingHeadConfig(), 20).train()
+    assert isinstance(model, Embedder)
+    text = PaddedIds(torch.randint(3, 20, (3, 5)), torch.full((3,), 5), 0)
+    batch = Batch({"questions": text, "documents": text}, torch.arange(3), in_batch_negatives=True)
+    modules = dropouts(model)
+    set_row_keys(modules, make_row_keys(len(modules), 0, 0, batch.row_numbers))
+    assert not torch.equal(*model.vectors(batch))

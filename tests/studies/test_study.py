@@ -2,16 +2,21 @@
 
 import csv
 import io
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 from msgspec import Meta
 
+from regard.cli.study import SEEDS, _print
+from regard.config import override
 from regard.errors import UserError
-from regard.studies.figure import bars, chart, figure
-from regard.studies.finding import Outside, Verdict, at_most
-from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.figure import Chart, Figure, bars, chart, figure
+from regard.studies.finding import Finding, Outside, Verdict, at_most
+from regard.studies.registry import all_studies, find_study
+from regard.studies.study import EvidenceParts, Seed, Study, study
 
 NOTHING = figure(chart(bars([1])), drawn="nothing")
 
@@ -169,3 +174,33 @@ def test_findings_over_seeds_survive_the_disk(tmp_path: Path) -> None:
         ("1", "condition"),
     ]
     assert len(rows) == 10
+
+
+def test_none_may_be_a_choice() -> None:
+    settings = find_study("permutation")._settings
+    found = override(settings(positions="alibi"), ["positions=none"])
+    assert msgspec.to_builtins(found)["positions"] == "none"
+
+
+@pytest.mark.parametrize("study", list(all_studies()), ids=lambda one: one.name)
+def test_the_printed_command_gives_the_same_parameters(study: Study[Any]) -> None:
+    empty = Figure(panels=[Chart()], caption="")
+    finding = Finding(study=study, parameters=study.defaults, seconds=0, numbers=(), figure=empty)
+    given = shlex.split(finding.command)[4:]
+    settings = override(study._settings(), given, where=study.name)
+    assert msgspec.json.decode(msgspec.json.encode(settings)) == study.defaults
+
+
+def test_the_table_of_many_seeds_has_their_range_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _print(luck.over_seeds(range(SEEDS + 1)))
+    shown = capsys.readouterr().out
+    assert "range" in shown
+    assert "seed 0" not in shown
+
+
+def test_brackets_of_a_text_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "see [b] and [/i] here, in a text that is long enough for letters"
+    _print(find_study("free-labels")(text=text))
+    assert "[b] and [/i]" in " ".join(capsys.readouterr().out.split())

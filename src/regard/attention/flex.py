@@ -17,6 +17,9 @@ MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | Tensor | None) -> bool:
     """Whether FlexAttention supports this call on a GPU, and no fused kernel does."""
+    # Torch compiles nothing under a dispatch mode such as OperationCounter.
+    if not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack():
+        return False
     if query.dtype == torch.float64 or query.shape[-1] < 16:
         return False
     if bias is not None:

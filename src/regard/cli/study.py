@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from regard.studies.study import Study
 
 
+SEEDS = 5
+"""Largest number of seeds with a column each; of more, the table has the range."""
+
+
 @click.group(cls=Group)
 def study() -> None:
     """Run experiments that answer questions about attention."""
@@ -125,7 +129,7 @@ def _print_help(study: "Study[Any]") -> None:
     ]
     lines += [f"  {p.name}={p.default}  {p.description} ({p.range})" for p in study.parameters]
     if "seed" in study.defaults:
-        lines.append("  seeds=N  number of seeds, from seed on; reports each and the range")
+        lines.append("  seeds=N  number of seeds, from seed on; reports the range, each if few")
     click.echo("\n".join(lines))
 
 
@@ -138,40 +142,43 @@ def _print(finding: "Finding") -> None:
     from regard.courses import COURSES
     from regard.studies.quotations import corrections_of
 
-    console = Console(highlight=False)
-    console.print(f"[bold]{finding.study.question}[/bold]\n", finding.study.claim, sep="\n")
-    console.print(f"\n    {formula_text(finding.study.formula)}\n", markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(finding.study.question, style="bold", end="\n\n")
+    console.print(finding.study.claim)
+    console.print(f"\n    {formula_text(finding.study.formula)}\n")
     console.print(_measurements(finding))
     if finding.table:
         more = Table(*finding.table.columns, box=None, pad_edge=False)
         for row in finding.table.rows:
             more.add_row(*row)
         console.print("", more, sep="\n")
-    console.print("", finding.study.explanation, sep="\n", markup=False)
+    console.print("", finding.study.explanation, sep="\n")
     for correction in corrections_of(finding):
         console.print(
-            f"\n{COURSES[correction.course]} says: {correction.says}\nCorrect: {correction.right}",
-            markup=False,
+            f"\n{COURSES[correction.course]} says: {correction.says}\nCorrect: {correction.right}"
         )
     condition = f": {finding.condition}" if finding.condition else ""
-    console.print(f"\nThe claim {finding.conclusion}{condition}.", markup=False)
+    console.print(f"\nThe claim {finding.conclusion}{condition}.")
 
 
 def _measurements(finding: "Finding") -> "Table":
-    """Return the measurements with their bounds; with several seeds, each seed and the range."""
+    """Return the measurements with their bounds; of seeds the range, and each if they are few."""
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False)
     shown.add_column("measured")
-    for seed in finding.seeds or ("",):
-        shown.add_column(f"seed {seed}" if finding.seeds else "", justify="right")
+    single = len(finding.seeds) <= SEEDS
+    if single:
+        for seed in finding.seeds or ("",):
+            shown.add_column(f"seed {seed}" if finding.seeds else "", justify="right")
     if finding.seeds:
         shown.add_column("range", justify="right")
     shown.add_column("claimed", justify="right")
     shown.add_column("")
     for row in (*finding.rows, *finding.outside_condition_rows):
         digits = ".4g" if finding.seeds else ".6g"
-        values = ["" if value is None else f"{value:{digits}}" for value in row.values]
+        given = row.values if single else ()
+        values = ["" if value is None else f"{value:{digits}}" for value in given]
         ranges = [row.range] if finding.seeds else []
         shown.add_row(row.name, *values, *ranges, row.expected, row.mark)
     return shown

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from regard.exercises.restrictions import Restrictions, call_restricted
 from regard.exercises.values import SEPARATE, decode, difference, encode, wrong_form
@@ -144,7 +144,9 @@ class Exercise:
         if self.observe is None or self.wrong_form(value, inputs):
             return value
         observed = self.observe(_in_float64(value), **_copied(inputs))
-        return decode(encode(observed.float() if _has_float32(value) else observed))
+        if _has_float32(value):
+            observed = tree_map_only(Tensor, Tensor.float, observed)
+        return decode(encode(observed))
 
     def same(self, first: Result, second: Result) -> bool:
         """Return whether two results are equal within the tolerance."""

@@ -138,9 +138,12 @@ def read_notebook(path: Path) -> Submission:
 
 
 def _source(source: str | list[str]) -> str:
-    """Return the text of a cell, with lines such as %timeit and !pip left empty."""
+    """Return the Python code of a cell, without lines such as %timeit and !pip."""
     text = source if isinstance(source, str) else "".join(source)
-    return re.sub(r"^[%!].*$", "", text, flags=re.MULTILINE)
+    if re.match(r"%%(?!time|timeit|capture|prun)", text):
+        return ""  # of another language
+    text = re.sub(r"^[%!].*$", "", text, flags=re.MULTILINE)
+    return re.sub(r"^([ \t]+)[%!].*$", r"\1pass", text, flags=re.MULTILINE)
 
 
 def _defines(cell: str, names: Sequence[str]) -> bool:

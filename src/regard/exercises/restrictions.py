@@ -80,8 +80,9 @@ def _no_autograd() -> Iterator[None]:
 
 
 def _differentiates(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    on = kwargs.get("requires_grad", args[-1])
-    return func in _DERIVATIVES or (func in _SWITCHES and on is not False)
+    return func in _DERIVATIVES or (
+        func in _SWITCHES and kwargs.get("requires_grad", args[-1]) is not False
+    )
 
 
 class _Excluded(TorchFunctionMode):

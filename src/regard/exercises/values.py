@@ -25,7 +25,7 @@ class Other:
 def encode(value: Any) -> Any:
     """Return a value as JSON; tuples become lists, and arrays tensors."""
     if isinstance(value, np.ndarray | np.generic):
-        value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.item()
+        value = torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value.item()
     if isinstance(value, Tensor):
         return _encode_tensor(value.detach())
     if isinstance(value, list | tuple):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -269,10 +270,12 @@ class Embedder(nn.Module):
     ) -> tuple[Float[Tensor, "b width"], Float[Tensor, "b width"]]:
         """Return the vectors of questions and documents."""
         body = self.body if body is None else body
-        questions, documents = (
-            self.head(body(field.ids, field.lengths), field.lengths)
-            for field in (batch.inputs["questions"], batch.inputs["documents"])
-        )
+        fields = batch.inputs["questions"], batch.inputs["documents"]
+        n = max(field.ids.shape[1] for field in fields)
+        # One call: dropout would have the same masks in a second one.
+        ids = torch.cat([F.pad(f.ids, (0, n - f.ids.shape[1]), value=f.pad) for f in fields])
+        lengths = torch.cat([field.lengths for field in fields])
+        questions, documents = self.head(body(ids, lengths), lengths).chunk(2)
         return questions, documents
 
     def contrast(

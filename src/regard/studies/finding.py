@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat, TypeAlias
 
 import msgspec
@@ -250,7 +251,7 @@ class Finding(_Stored, frozen=True, kw_only=True):
     def command(self) -> str:
         """The command that repeats the study."""
         words = ["regard study run", self.study.name]
-        words += [f"{name}={value}" for name, value in self.parameters.items()]
+        words += [quote(f"{name}={_argument(value)}") for name, value in self.parameters.items()]
         return " ".join([*words, *([f"seeds={len(self.seeds)}"] if self.seeds else [])])
 
     @property
@@ -370,6 +371,11 @@ class Finding(_Stored, frozen=True, kw_only=True):
         from regard.book.page import finding_html
 
         return finding_html(self)
+
+
+def _argument(value: Any) -> str:
+    """Return a value for the command line: a text as it is, others as JSON, which TOML reads."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _standalone(svg: str) -> str:

@@ -78,7 +78,7 @@ addEventListener("afterprint", () => { for (const details of folded) details.ope
 
 const KEYS = { j: 1, ArrowRight: 1, k: -1, ArrowLeft: -1 };
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key !== "/")) return;
   if (event.key === "Escape") openMenu(false);
   const scrolls = event.key.startsWith("Arrow") && event.target.closest("[tabindex='0']");
   if (scrolls || event.target.closest("input, select, textarea")) return;

@@ -128,7 +128,7 @@ function panelName(data, panel) {
 function steered(key, data, state) {
   if (key === "Escape") return state.locked ? { locked: null } : { view: state.view === "matrix" ? "model" : state.view };
   const map = current(data, state);
-  const [layers, heads] = [map.layers.length, map.layers[0].heads.length];
+  const [layers, heads] = [map.layers.length, mostHeads(map)];
   const by = ARROWS[key];
   if (!by || state.view === "step by step") return null;
   return { layer: clamp(state.layer + by[0], layers), head: clamp(state.head + by[1], heads) };
@@ -262,9 +262,11 @@ function drawThumbnails(map, of, space, state, update, say) {
   const size = Math.max(SMALLEST, Math.min(240, Math.floor((space - 48) / heads) - 3));
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
-  for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, size < 60 ? head.name : `head ${head.name}`));
+  const widest = map.layers.find((layer) => layer.heads.length === heads);
+  const buttons = []; // with holes where a layer has fewer heads
+  for (const head of widest.heads) grid.append(make("span", { class: "label" }, size < 60 ? head.name : `head ${head.name}`));
   map.layers.forEach((layer, l) => {
-    grid.append(make("span", { class: "label" }, layer.name));
+    grid.append(make("span", { class: "label", style: "grid-column: 1" }, layer.name));
     layer.heads.forEach((head, h) => {
       const name = `layer ${layer.name}, head ${head.name}`;
       const open = make("button", { "aria-label": `open ${name}${of}` }, picture(map, head, size, Math.round((size * map.queries.length) / map.keys.length), state));
@@ -280,10 +282,11 @@ function drawThumbnails(map, of, space, state, update, say) {
         describeAt();
       });
       if (state.view === "matrix" && l === state.layer && h === state.head) open.setAttribute("aria-current", "true");
+      buttons[l * heads + h] = open;
       grid.append(open);
     });
   });
-  roving([...grid.querySelectorAll("button")], heads, state.layer * heads + state.head);
+  roving(buttons, heads, state.layer * heads + state.head);
   return grid;
 }
 
@@ -894,8 +897,8 @@ function cells(canvas, [rows, columns], state, describeAt, say) {
 
 // One stop of the Tab key for a grid of things; arrows go on from there.
 function roving(items, columns, first = 0) {
-  const stopAt = (item) => { for (const one of items) one.setAttribute("tabindex", one === item ? "0" : "-1"); };
-  stopAt(items[first]);
+  const stopAt = (item) => items.forEach((one) => one.setAttribute("tabindex", one === item ? "0" : "-1"));
+  stopAt(items[first] ?? items.find(Boolean));
   items.forEach((item, i) => {
     item.addEventListener("focus", () => stopAt(item));
     item.addEventListener("keydown", (event) => {
