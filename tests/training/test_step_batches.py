@@ -27,6 +27,7 @@ META = torch.device("meta")
 WAITING = (
     "decoder, tied",  # kernel attention checks its sums, unless it is compiled
     "encoder-decoder: lm",
+    "encoder-decoder, post: lm",
     "rnn, lstm, both ways",  # torch's packed sequences take lengths from the CPU
     "rnn-encoder-decoder, attention",
 )
