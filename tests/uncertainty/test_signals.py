@@ -132,7 +132,7 @@ def test_the_logits_of_a_large_vocabulary_stay_within_the_budget(trained: Path) 
 
 def test_a_long_question_does_not_cut_the_samples_of_others(loaded: Run) -> None:
     untrained = Run.new(loaded.path, loaded.recipe, loaded.tokenizer, loaded.origin)
-    untrained.model.eval()  # its answers are as long as there is room
+    untrained.model.eval()  # its answers fill the context
     short, environment = ASKED[0], untrained.environment()
     asked = [short, f"{short} Ada Finch was born"]
     (alone,) = sample_answers(untrained, [short], environment, n=4)

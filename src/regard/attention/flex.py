@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from regard.attention.mask import Mask
 from regard.attention.types import Bias, Keys, Outputs, Queries, RelativeVectors, ScoreMod, Values
@@ -18,7 +19,7 @@ MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | Tensor | None) -> bool:
     """Whether FlexAttention supports this call on a GPU, and no fused kernel does."""
     # Torch compiles nothing under a dispatch mode such as OperationCounter.
-    if not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack():
+    if not torch.compiler.is_compiling() and is_in_torch_dispatch_mode(include_infra_modes=False):
         return False
     if query.dtype == torch.float64 or query.shape[-1] < 16:
         return False

@@ -99,11 +99,11 @@ def evaluate(
     )
     _save_predictions(result, run, predictions)
     click.echo("\n".join(result.lines()))
-    _write_figures(result, json_file)
     if edits:
         click.echo(f"Edit: {edit} ({edits.fingerprint})")
     else:
         _write_report(loaded, result, precision, pairs, report or run / "report.html", started)
+    _write_figures(result, json_file)  # last: there may be none
 
 
 def _write_figures(result: "Evaluation | TaskScore | TextScore", path: Path | None) -> None:

@@ -69,10 +69,10 @@ def run_in_jobs(
     """
     waiting = deque((cell, 1) for cell in cells)
     running: list[_Attempt] = []
-    begin = 0.0
+    not_before = 0.0  # no job is submitted until then
     try:
         while waiting or running:
-            if waiting and len(running) < at_once and time.monotonic() >= begin:
+            if waiting and len(running) < at_once and time.monotonic() >= not_before:
                 cell, number = waiting[0]
                 try:
                     running.append(_Attempt(cell, number, newest_claim(cell), submit(cell)))
@@ -80,7 +80,7 @@ def run_in_jobs(
                 except UserError:  # by a limit of jobs, or a cluster that is busy
                     if not running:
                         raise
-                    begin = time.monotonic() + REFUSED_SECONDS
+                    not_before = time.monotonic() + REFUSED_SECONDS
             else:
                 time.sleep(POLL_SECONDS)
             running, ended = _split(running)

@@ -54,12 +54,12 @@ class Documents(CausalDataset):
     ) -> None:
         n = format.max_tokens
         pieces = [
-            (start, [*document[start : start + n + 1], *end][: n + 1])
+            (start == 0, [*document[start : start + n + 1], *end][: n + 1])
             for document in documents
             for start in range(0, max(len(document) - 1, 1), n)
         ]
         super().__init__([ids for _, ids in pieces], format)
-        self._starts = [start for start, _ in pieces]
+        self._begins = [begins for begins, _ in pieces]
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         return predict_all(self.rows[index])
@@ -70,7 +70,7 @@ class ScoredDocuments(Documents):
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         ids = self.rows[index]
-        return CausalExample(ids, [self._starts[index] == 0, *[True] * (len(ids) - 1)])
+        return CausalExample(ids, [self._begins[index], *[True] * (len(ids) - 1)][: len(ids)])
 
 
 class SpanCorruption(CausalDataset):

@@ -197,7 +197,7 @@ def _open(
     run.model.to(environment.device, torch.float64 if environment.is_double else None)
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is not None:
-        processes.alone(partial(_prepare, checkpoint, run, publishing))
+        processes.alone(partial(_check_and_publish, checkpoint, run, publishing))
         load_weights(checkpoint.path / "model.safetensors", run)
     replica = _make_replica(run.model, processes, options.parallel, compile=options.compile)
     optimizers = make_optimizers(replica.model, config, environment.dtype)
@@ -278,7 +278,7 @@ def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
         raise
 
 
-def _prepare(checkpoint: Checkpoint, run: Run, publishing: Publishing) -> None:
+def _check_and_publish(checkpoint: Checkpoint, run: Run, publishing: Publishing) -> None:
     """Check the files of a checkpoint, and move its best weights, before any process lists them."""
     require_intact(checkpoint)
     with publishing():

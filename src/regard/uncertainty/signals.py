@@ -303,22 +303,22 @@ def sample_answers(
         for i in range(n)
     ]
 
-    def room(sampled: tuple[list[int], int]) -> int:
-        free = run.recipe.model.context_length + 1 - len(run.template.open_answer(sampled[0]))
-        return min(MAX_NEW_TOKENS, free)
+    def max_new_tokens(keyed: tuple[list[int], int]) -> int:
+        left = run.recipe.model.context_length + 1 - len(run.template.open_answer(keyed[0]))
+        return min(MAX_NEW_TOKENS, left)
 
     texts: list[str] = []
     with environment.autocast():
-        # Rows of equal room together: a long question would cut the answers to others.
-        for new, together in groupby(zip(rows, keys, strict=True), room):
+        # Rows of the same limit together: a long question would cut the answers to others.
+        for limit, together in groupby(zip(rows, keys, strict=True), max_new_tokens):
             alike = list(together)
-            for part in _answered_together([row for row, _ in alike], new):
+            for part in _answered_together([row for row, _ in alike], limit):
                 model, starts = begin_answers(run, [row for row, _ in alike[part]], run.device)
                 drawn = tuple(key for _, key in alike[part])
                 made = generate_ids(
                     model,
                     starts,
-                    max_new_tokens=new,
+                    max_new_tokens=limit,
                     stop_ids=run.tokenizer.special.stop_ids,
                     sampling=KeyedSampling(temperature=1.0, seed=seed, keys=drawn),
                     device=run.device,
