@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from regard.derivations import DERIVATIONS, TOLERANCE, Derivation, Inputs, Step
 from regard.derivations.derivation import Draw
 from regard.derivations.tex_parser import tokens
 from regard.derivations.tex_value import last_side
+from regard.derivations.two_heads import TWO_HEAD_OUTPUT
 
 SEEDS = range(10, 14)
 
@@ -144,3 +146,9 @@ def test_a_size_of_one_is_allowed(name: str, sizes: tuple[str, ...]) -> None:
     for size in sizes:
         seed = next(seed for seed in range(200) if int(draw(derivation, seed)[size]) == 1)
         assert max(derivation.check(seed)) <= TOLERANCE
+
+
+def test_the_product_that_prose_names_is_that_of_the_formula() -> None:
+    (step,) = (one for one in TWO_HEAD_OUTPUT.steps if "the product is about" in one.reason)
+    p = NormalDist().cdf(2**0.5)
+    assert f"the product is about {p * (1 - p):.3f}" in step.reason

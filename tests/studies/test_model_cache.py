@@ -110,3 +110,15 @@ def test_the_weights_of_each_checkpoint_are_kept() -> None:
     for name, trained in weights[-1].items():
         assert trained.equal(weights[2][name])
     assert any(not weights[0][name].equal(weights[1][name]) for name in weights[0])
+
+
+def test_places_do_not_name_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def child(folder: str) -> Plan:
+        plan = planned()
+        places = {"parent": folder, "run_folder": f"{folder}/run", "ancestors": [{"run": folder}]}
+        plan.run.origin |= {"parent_weights": "0123", **places}
+        return plan
+
+    first = cached_run(child("/here")).path
+    monkeypatch.setattr(Plan, "execute", None)
+    assert cached_run(child("/there")).path == first

@@ -12,6 +12,8 @@ from tiny_studies import broken, measured
 
 HOLDING = (
     "approximations n=512",
+    "causal-sums features=favor-positive d=32 n=50 doublings=1",
+    "concepts tokens=2 length=2 seed=4",
     "copying m=6 n=4",
     "fourier-features widths=[8,32] waves=[32,128] draws=20",
     "free-labels masking=0.4 seed=7",
@@ -19,7 +21,9 @@ HOLDING = (
     "heads-as-filters taps=4 width=2 n=30 seed=13",
     "masked-autoencoder",
     "masking hidden=1 row=3",
+    "noisy-keys-two-heads t=10000 n=4 alpha=1e-12 seed=17",
     "order-of-products length=2 m=1 d=1",
+    "products h=[[5.1,1.3],[4.2,3.3],[-2.1,6.7]]",
     "projection",
     "random-heads h_beyond=128 n_beyond=8",
     "receptive-field heads=1 layers=1 inputs=2 seed=1",
@@ -66,6 +70,8 @@ FAILING = {
     "noisy-keys-two-heads n=48 draws=1000": "share of draws with less than a quarter",
     "noisy-keys-two-heads alpha=0.1": "share of draws with α_a > ½",
     "noisy-keys-two-heads stretch=4.0": "share of draws with less than a quarter",
+    "order-of-products length=16": ("operations, keys and values first / queries and keys first"),
+    "permutation n=33 positions=one-hot": "largest change of a state, with one-hot positions",
     "permutation positions=learned": "largest change of a state, with learned positions",
     "products h=[[1,0],[0,1]] w_q=[[0,0],[0.1,0]] i=1": "largest weight by softmax",
     "projection n=32 rows=5 steps=1": "error of Q(CK)ᵀDV",

@@ -136,7 +136,7 @@ TWO_HEAD_OUTPUT = Derivation(
         Step(
             r"= \Phi(\sqrt 2) \left( 1 - \Phi(\sqrt 2) \right)",
             r"$P(\gamma > 0) = P\left(\frac{\gamma - 1}{\sqrt{1/2}} > -\sqrt 2\right) = \Phi(\sqrt "
-            r"2)$, about 0.921: the product is about 0.073.",
+            r"2)$, about 0.921: the product is about 0.072.",
         ),
         Step(
             r"\mathrm{Var}\left[ 1_{\gamma > 1} \right]",

@@ -18,6 +18,9 @@ from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_training
 from regard.training.sources.choose import own_source
 
+_PLACES = ("parent", "ancestors", "run_folder")
+"""Facts of an origin that are places; `parent_weights` identifies the parent."""
+
 
 def cached_run(plan: Plan) -> Run:
     """Return the plan's run, trained on the first call.
@@ -47,7 +50,8 @@ def cached_checkpoints(plan: Plan) -> dict[int, Run]:
 def _trained_folder(plan: Plan, *, checkpoints: bool) -> Path:
     """Return the folder of the run, named by recipe, data and version; train it if missing."""
     run = plan.run
-    made_by = [to_toml(run.recipe), run.tokenizer.fingerprint, plan.title, run.origin]
+    origin = {name: fact for name, fact in run.origin.items() if name not in _PLACES}
+    made_by = [to_toml(run.recipe), run.tokenizer.fingerprint, plan.title, origin]
     name = f"{run.origin.get('stage', 'run')}-{fingerprint_of(msgspec.json.encode(made_by))}"
     folder = cache_folder("studies") / (name + "-checkpoints" * checkpoints)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -50,3 +50,10 @@ def test_states_have_the_sizes_of_the_formula(features: Map) -> None:
     # There are a maximum and a length of 8 bytes each, too.
     assert numbers["bytes of S and Z after 1024 tokens"] == (m * 5 + 2) * 8
     assert numbers["bytes of keys and values after 1024 tokens"] >= 1024 * 2 * 4 * 8
+
+
+@pytest.mark.parametrize("seed", [47, 59, 78, 93, 116])
+def test_terms_that_cancel_are_in_the_bound(seed: int) -> None:
+    row, attend = draw_row(2, 2, seed), KernelAttention(MAPS["polynomial"](2))
+    off = (token_by_token(attend, row) - by_matrix(attend, row)).abs().max()
+    assert off <= rounding(attend, row)

@@ -23,7 +23,7 @@ from regard.studies.knowledge.training_texts import (
     one_place_each,
     rewrite,
 )
-from tiny_studies import needs_every_measurement
+from tiny_studies import broken, needs_every_measurement
 
 
 def certain(values: dict[str, float]) -> dict[str, Interval]:
@@ -115,3 +115,11 @@ def test_reversal_needs_every_measurement() -> None:
     ]
     both = (forward, backward)
     needs_every_measurement(judged_directions, both, *(other for other in others if other != both))
+
+
+def test_a_tenth_is_the_bound_of_a_single_change() -> None:
+    found = {dose: {NEW: 0.0, OLD: 0.8, OTHERS: 0.8} for dose in DOSES}
+    found[5] |= {NEW: 0.8, OLD: 0.0}
+    assert broken(judged_changes(found)) == []
+    found[1] |= {NEW: 0.2}
+    assert broken(judged_changes(found)) == ["one of five changed: the new place"]

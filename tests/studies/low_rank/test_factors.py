@@ -8,15 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.low_rank.factors import (
+    TOKENS,
     draw_heads,
     exactness,
     map_of_rank,
+    model_maps,
     projected,
     ranks,
     trained_ranks,
     truncation_errors,
 )
 from regard.studies.tensors import relative_error
+from regard.text.corpus import Document
+from regard.training.plan import plan_training
+from regard.training.sources.documents import DocumentSource
 from tiny_studies import broken
 
 
@@ -69,3 +74,16 @@ def test_trained_maps_are_judged() -> None:
     mixture = (0.98 * uniform + 0.02 * permutation)[None]
     assert broken(trained_ranks(mixture)) == []
     assert int(ranks(torch.linalg.svdvals(mixture), 0.1)) == 1
+
+
+def test_ranks_are_not_those_of_rounding() -> None:
+    texts = ["".join(chr(97 + (i * j * j + 3 * j) % 26) for j in range(TOKENS)) for i in (1, 2)]
+    settings = [
+        *("tokenizer.kind=characters", f"model.context_length={TOKENS}"),
+        *("model.n_layers=1", "model.n_heads=2", "model.d_model=4"),  # heads of width 2
+    ]
+    source = DocumentSource([Document(text, f"text {i}") for i, text in enumerate(texts)])
+    run = plan_training(source, "masked", "unused", settings=settings).run
+    maps = model_maps(run, texts)
+    assert ranks(torch.linalg.svdvals(maps), 0.0).max() < TOKENS
+    assert next(run.model.parameters()).dtype == torch.float32

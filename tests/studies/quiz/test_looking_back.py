@@ -12,6 +12,7 @@ from regard.studies.quiz.looking_back import (
     ROWS,
     TOKENS,
     config,
+    equal_heads,
     make,
     rows,
     terms,
@@ -68,3 +69,10 @@ def test_labels_are_the_tokens_back() -> None:
     (loss,) = train(Knowing(), distances=(2,), steps=1, lr=0.1, seed=0)
     assert loss == 0
     assert rows(torch.Generator().manual_seed(0)).shape == (ROWS, LENGTH)
+
+
+def test_the_last_maps_are_drawn_at_the_last_step() -> None:
+    figure = equal_heads(steps=15).figure
+    assert figure is not None
+    (panel,) = figure.panels
+    assert [list(one.x) for one in panel.series] == [[0, 10, 15]] * 3

@@ -78,3 +78,14 @@ def test_without_training_both_directions_are_equal(
     assert finding.verdict is Verdict.FAILS
     assert measured(finding)["past, one way: error of scores read day by day"] < 1e-4
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 4
+
+
+def test_a_window_of_one_loses_the_same_at_all_distances() -> None:
+    guess = log(8)
+    learned = dict(zip(DISTANCES, (0.01, 0.1, 0.3, 1.0, 1.8), strict=True))
+    found = {
+        WINDOW: {2: dict.fromkeys(DISTANCES, guess)},
+        RNN: {1: dict.fromkeys(DISTANCES, guess), 9: learned},
+        ATTENTION: {2: dict.fromkeys(DISTANCES, 0.01)},
+    }
+    assert broken(judged_windows(found, 1, 8)) == []

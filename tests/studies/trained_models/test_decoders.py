@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.trained_models.decoders import (
     ACROSS,
@@ -107,3 +108,9 @@ def test_the_first_word_has_read_only_itself_and_heads_begin_uniform() -> None:
     found = best(weights_on(run, places), places)
     assert 0 <= found.head < LAYERS * HEADS
     assert found.share < 0.3
+
+
+@pytest.mark.parametrize("seed", [7, 76])
+def test_texts_without_one_of_the_sentences_are_refused(seed: int) -> None:
+    with pytest.raises(UserError, match="give more texts, or another seed"):
+        pretrained_decoder(texts=8, seed=seed)

@@ -1,6 +1,7 @@
 """Attention of low rank: by singular values, and by projecting keys and values."""
 
 import math
+from copy import deepcopy
 from typing import Annotated, TypeAlias
 
 import torch
@@ -145,8 +146,9 @@ def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
 def model_maps(run: Run, texts: list[str]) -> Maps:
     """Return the maps of all layers and heads, in float64."""
     ids = torch.tensor([run.tokenizer.encode(text)[:TOKENS] for text in texts])
-    captured = capture_attention(run.model.cpu().eval(), ids)
-    return torch.cat([layer.weights.flatten(0, 1) for layer in captured]).double()
+    model = deepcopy(run.model).cpu().double().eval()  # in float32, rounding has full rank
+    captured = capture_attention(model, ids)
+    return torch.cat([layer.weights.flatten(0, 1) for layer in captured])
 
 
 @study()

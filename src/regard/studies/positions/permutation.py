@@ -1,5 +1,6 @@
 """Transformers with permuted tokens, and with sentences that differ in word order."""
 
+import math
 from functools import partial
 from itertools import combinations, product
 from typing import Annotated, Any, Literal, TypeAlias, get_args
@@ -92,7 +93,8 @@ def stack(
     kind: type[Transformer], n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> Transformer:
     """Return a random encoder or decoder of n tokens."""
-    sizes: dict[str, Any] = {"context_length": n, "n_layers": layers, "d_model": 32, "n_heads": 4}
+    d = 32 * math.ceil(n / 32)  # one-hot positions take a dimension each
+    sizes: dict[str, Any] = {"context_length": n, "n_layers": layers, "d_model": d, "n_heads": 4}
     config = TransformerConfig(positions=positions, **sizes)
     return untrained(partial(kind, config, n), seed)
 

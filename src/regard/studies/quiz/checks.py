@@ -282,7 +282,7 @@ def conditional(draw: Draw) -> Measurements:
     masked = _chosen(alone, texts).exp().sum()
     yield at_most("12: |Σ P(y | x) over y − 1|, largest over x", abs(totals - 1).max(), 1e-12)
     yield equal("12: Σ P(y | x) over all x and y", totals.sum(), len(texts), within=1e-9)
-    yield at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3)
+    yield at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-9)
 
 
 def after_start(rows: Int[Tensor, "texts n"]) -> Int[Tensor, "texts more"]:

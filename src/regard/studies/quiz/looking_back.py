@@ -124,7 +124,7 @@ def equal_heads(
         yield bound(f"distance of two heads, {name}", distances[name][-1], limit)
         yield informational(f"loss, {name}", loss)
     curves = [
-        series(range(0, EVERY * len(over_steps), EVERY), over_steps, name, "line with dots")
+        series([*range(0, steps, EVERY), steps], over_steps, name, "line with dots")
         for name, over_steps in distances.items()
     ]
     yield chart(*curves, x="steps", y="distance of the maps of two heads")

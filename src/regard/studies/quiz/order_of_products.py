@@ -57,6 +57,8 @@ def order_of_products(
     yield at_most("relative difference of both orders", relative_error(second, first), 1e-12)
     for name, way in ways.items():
         yield equal(f"operations, {name}", multiplications(way), operations[name](length))
+    ratio = operations[names[1]](length) / operations[names[0]](length)
+    yield at_most(f"operations, {names[1]} / {names[0]}", ratio, 1)
     yield informational("L with equal operations", equal_at)
     factors = [f"$Q'$\n$L$ × {m}", f"$K'^\\top$\n{m} × $L$", f"$V$\n$L$ × {d}"]
     yield figure(

@@ -25,6 +25,8 @@ DRAWS = 100
 """Number of draws of random keys and values."""
 GRID = [i / 4 for i in range(61)]
 """Margins and lengths in the figures."""
+ROUNDING = 1e-12
+"""Relative rounding error of products in another order."""
 ATTEND = Softmax(scaled=False)
 Head: TypeAlias = tuple[
     Float[Tensor, "draws 1 1 d"], Float[Tensor, "draws 1 n d"], Float[Tensor, "draws 1 n e"]
@@ -207,10 +209,13 @@ def products(
     scores, weights = keys @ queries[i - 1], ATTEND.weights(*heads[:2])[0, 0, i - 1]
     hard = Argmax(scaled=False)(*heads)[0, 0, i - 1]
     expected = np.array(h) @ np.transpose(w_k) @ w_q @ h[i - 1]
+    largest = np.abs(h) @ np.abs(w_k).T @ np.abs(w_q) @ np.abs(h[i - 1])  # without cancellation
     for j, score in enumerate(expected):
-        yield equal(f"score of state {j + 1}", scores[j], score)
-    for e, entry in enumerate(np.array(w_v) @ h[expected.argmax()]):
-        yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
+        yield equal(f"score of state {j + 1}", scores[j], score, ROUNDING * largest[j])
+    best = h[expected.argmax()]
+    for e, entry in enumerate(np.array(w_v) @ best):
+        within = ROUNDING * (np.abs(w_v) @ np.abs(best))[e]
+        yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry, within)
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
     rows: list[tuple[Any, ...]] = []
     for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):

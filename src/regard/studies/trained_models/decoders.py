@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import SINK, head_scores
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
@@ -190,8 +191,13 @@ def pretrained_decoder(
     Args:
         texts: number of texts
     """
-    model = load_decoder(decoder)
     read = labeled_texts(seed, "pretrained", texts)
+    if min(map(len, places_of(read).values())) < 2:
+        raise UserError(
+            f"pretrained-decoder: of the {texts} texts of seed {seed}, fewer than two have one of "
+            "the sentences; give more texts, or another seed"
+        )
+    model = load_decoder(decoder)
     maps = [model.attention_maps(text.text)[0] for text in read]
     heads = head_scores(maps)
     later = max(weights_of(one).triu(1).max() for one in maps)
