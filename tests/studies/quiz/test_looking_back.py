@@ -5,6 +5,7 @@ import torch
 
 from regard.explorer.intercept import capture_attention
 from regard.positions.config import LearnedConfig
+from regard.studies.figure import Chart
 from regard.studies.quiz.checks import WIDTH, Draw
 from regard.studies.quiz.looking_back import (
     CROSS,
@@ -75,4 +76,5 @@ def test_the_last_maps_are_drawn_at_the_last_step() -> None:
     figure = equal_heads(steps=15).figure
     assert figure is not None
     (panel,) = figure.panels
+    assert isinstance(panel, Chart)
     assert [list(one.x) for one in panel.series] == [[0, 10, 15]] * 3
