@@ -107,9 +107,7 @@ def test_interception_and_scores_import_no_models(name: str) -> None:
 
 
 BACK = {
-    "regard.attention.config": {
-        f"regard.attention.{name}" for name in ("gating", "softcap", "softmax")
-    },
+    "regard.attention.config": {f"regard.attention.{name}" for name in ("softcap", "softmax")},
     "regard.attention.kernel_config": {"regard.attention.kernel"},
     "regard.attention.score_config": {
         f"regard.attention.{name}"

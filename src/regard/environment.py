@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 import regard
-from regard.errors import UserError
+from regard.errors import UserError, first_line
 
 Precision = Literal["auto", "float32", "bfloat16"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float64"]
@@ -46,8 +46,7 @@ class ExecutionEnvironment:
                 raise RuntimeError("models don't run on it")
             torch.empty(0, device=chosen)
         except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"--device {device}: can't be used here: {reason}") from None
+            raise UserError(f"--device {device}: can't be used here: {first_line(error)}") from None
         if threads is not None and threads > MOST_THREADS:
             raise UserError(f"--threads {threads:,}: choose at most {MOST_THREADS:,}")
         if precision == "auto":

@@ -34,6 +34,11 @@ class NormalizerError(NonFiniteError):
     """The weights of a query add up to zero or less, so they can't be normalized."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def require_list(texts: Iterable[object], name: str) -> None:
     """Raise for a single text, each letter of which would count as a text.
 

@@ -15,6 +15,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -102,6 +103,11 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
+
+
+def packaged_text(path: str) -> str:
+    """Return the text of a file of the library, by its path in the package."""
+    return (files("regard") / path).read_text(encoding="utf-8")
 
 
 def read_tensors(path: Path) -> dict[str, "Tensor"]:

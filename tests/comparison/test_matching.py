@@ -79,7 +79,7 @@ def test_a_task_of_texts_is_refused() -> None:
 def test_the_changed_size_is_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.comparison.scheduler.run_locally", run_here)
     grid = planned(over={"model.n_layers": [2, 1]}, match="parameters")
-    train_comparison(grid, tmp_path, jobs=1, quiet=True)
+    train_comparison(grid, tmp_path, jobs=1)
     two, one = summarize(tmp_path).table()
     assert two[D_FF] is None
     assert int(one[D_FF]) > 64

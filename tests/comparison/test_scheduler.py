@@ -31,7 +31,7 @@ def in_this_process() -> Iterator[None]:
 
 
 def trained(grid: Grid, out: Path) -> Comparison:
-    return train_comparison(plan_comparison(grid), out, quiet=True)
+    return train_comparison(plan_comparison(grid), out)
 
 
 @pytest.fixture(scope="module")

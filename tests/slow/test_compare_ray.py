@@ -79,7 +79,7 @@ def check_tables(config: RayConfig, folder: Path) -> None:
     usual = {"seeds": 1, "tune": {}, "cell": {"device": "cpu"}}
     tables = [
         train_comparison(
-            plan_comparison(tiny_grid(**usual, executor=executor)), folder / name, quiet=True
+            plan_comparison(tiny_grid(**usual, executor=executor)), folder / name
         ).table()
         for name, executor in (
             ("here", {"kind": "local"}),

@@ -170,6 +170,8 @@ class AttentionConfig(OpenConfig):
     layer: ClassVar[str] = ""
     """MODULE:CLASS of its self-attention layer. Default: projections to queries, keys and values,
     with a short convolution where that is configured."""
+    gating: ClassVar[str] = "regard.attention.gating:Gating"
+    """MODULE:CLASS of the projections to its gates."""
     check_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Options of the small example that the contract checks."""
     check_inputs: ClassVar[tuple[float, float]] = (-1.5, 1.5)
@@ -218,9 +220,8 @@ class AttentionConfig(OpenConfig):
         self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
     ) -> "Gating | None":
         """Build the module that computes the gates of a layer, if it has any."""
-        from regard.attention.gating import Gating
-
-        return Gating(gates, d_model, shape) if gates else None
+        made: Gating | None = locate(self.gating)(gates, d_model, shape) if gates else None
+        return made
 
     @classmethod
     def example(cls, shape: LayerShape = CHECKED_SHAPE) -> "Attention":
@@ -342,14 +343,6 @@ class _FromSignature(AttentionConfig):
         except (TypeError, ValueError) as error:
             raise UserError(f"{kind} can't be built with {options}: {error}") from error
 
-    def build_gating(
-        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
-    ) -> "Gating | None":
-        made: Gating | None = (
-            locate(self.mechanism.gating)(gates, d_model, shape) if gates else None
-        )
-        return made
-
 
 def config_type(kind: str) -> type[Config]:
     """Return the configuration class of a kind.
@@ -402,7 +395,7 @@ def _config_of(kind: str, found: Any) -> type[Config]:
     if missing:
         raise UserError(f"{kind}: lacks {', '.join(missing)}")
     options, supplied = custom.split_signature(kind, found, frozenset(LayerShape.__annotations__))
-    described = ("supports", "time", "state", "paper", "check_options", "check_inputs")
+    described = ("supports", "time", "state", "paper", "gating", "check_options", "check_inputs")
     namespace = {name: getattr(found, name) for name in described if hasattr(found, name)}
     namespace |= {"mechanism": found, "supplied": supplied, "__doc__": found.__doc__}
     return custom.tagged(kind, _FromSignature, options, namespace)

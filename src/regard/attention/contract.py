@@ -25,7 +25,7 @@ from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
 from regard.attention.state import State
-from regard.errors import UnsupportedError
+from regard.errors import UnsupportedError, first_line
 
 SLACK = {torch.float64: 32.0, torch.float32: 32.0, torch.bfloat16: 4.0}
 """Rounding errors allowed in a result; in bfloat16, mostly those of inputs and outputs occur."""
@@ -127,12 +127,8 @@ def _outcome(name: str, run: Check, subject: Subject, case: Case) -> Outcome:
     except ContractViolation as broken:
         return Outcome(name, case.name, str(broken))
     except Exception as error:  # custom mechanisms may raise anything
-        return Outcome(name, case.name, f"{type(error).__name__}: {_first_line(error)}")
+        return Outcome(name, case.name, f"{type(error).__name__}: {first_line(error)}")
     return Outcome(name, case.name, None)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _run(subject: Subject, case: Case) -> Tensor:
@@ -198,7 +194,7 @@ def _gradients(subject: Subject, case: Case) -> None:
         # Differences of 1e-6 are off by 1e-10 from rounding and by 1e-12 from curvature.
         gradcheck(attend, checked, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=True)
     except GradcheckError as error:
-        raise ContractViolation(f"gradient against differences: {_first_line(error)}") from None
+        raise ContractViolation(f"gradient against differences: {first_line(error)}") from None
 
 
 def _is_causal(subject: Subject, case: Case) -> None:

@@ -57,6 +57,8 @@ class Gating(nn.Module):
 
     def gates(self, x: Input) -> dict[str, Tensor]:
         """Return the gates, in float32 at least."""
+        if not self.declared:
+            return {}
         parts = self.proj(x).split_with_sizes(self.widths, -1)
         gates = zip(self.declared, parts, strict=True)
         return {gate.name: self.gate(gate, part) for gate, part in gates}
@@ -94,9 +96,6 @@ class OutputGate(Gating):
         width = self.n_heads * (self.d_head if self.by_channel else 1)
         self.proj = nn.Linear(d_model, width, bias=False)
 
-    def gates(self, x: Input) -> dict[str, Tensor]:
-        return {}
-
     def finish(self, x: Input, out: Outputs) -> Outputs:
         b, _, n, _ = out.shape
         gate: Tensor = self.proj(x).view(b, n, self.n_heads, -1).transpose(1, 2)
@@ -126,9 +125,6 @@ class DifferentialNorm(Gating):
 
     def make(self, d_model: int) -> None:
         pass
-
-    def gates(self, x: Input) -> dict[str, Tensor]:
-        return {}
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
         normalized: Tensor = self.norm(out)

@@ -25,8 +25,7 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
 
     mechanism: ClassVar[str]
     """MODULE:CLASS of the recurrence."""
-    gating: ClassVar[str] = "regard.attention.gating:NormalizedGating"
-    """MODULE:CLASS of the projections to its gates."""
+    gating: ClassVar = "regard.attention.gating:NormalizedGating"
     supports: ClassVar = Support(
         masks=LINEAR_MASKS, decoding=True, bidirectional=False, value_heads=True
     )

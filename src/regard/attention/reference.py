@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from operator import mul
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -20,27 +20,9 @@ def softmax(
     scale: float | None = None,
 ) -> Float[Tensor, "batch heads queries keys"]:
     """α_ij = exp(s·q_i·k_j + b_ij) / Σ_l exp(s·q_i·k_l + b_il) over the allowed keys, s = 1/√d."""
-    (batch, heads, queries, d), keys = query.shape, key.shape[2]
-    group = heads // key.shape[1]
-    scale = 1 / math.sqrt(d) if scale is None else scale
-    weights = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
-    # Lists, since reading a tensor entry by entry is slow.
-    q, k, shown = query.double().tolist(), key.double().tolist(), allowed.tolist()
-    added = torch.zeros(heads, queries, keys) if bias is None else bias
-    b_ij = added.double().tolist()
-    for b in range(batch):
-        for h in range(heads):
-            for i in range(queries):
-                seen = [j for j in range(keys) if shown[b][h][i][j]]
-                scores = [
-                    scale * sum(map(mul, q[b][h][i], k[b][h // group][j])) + b_ij[h][i][j]
-                    for j in seen
-                ]
-                top = max(scores, default=0.0)
-                total = sum(math.exp(score - top) for score in scores)
-                for j, score in zip(seen, scores, strict=True):
-                    weights[b, h, i, j] = math.exp(score - top) / total
-    return weights
+    shown = torch.where(allowed, scores(query, key, bias, scale=scale), -math.inf)
+    largest = F.pad(shown, (1, 0), value=-math.inf).amax(-1, keepdim=True)  # of no keys, too
+    return normalized((shown - largest).exp(), allowed)
 
 
 def allowed(

@@ -21,12 +21,7 @@ from regard.config import Config, Count, Positive, Seed
 if TYPE_CHECKING:
     from regard.attention.base import Attention
     from regard.attention.gates import Gate
-    from regard.attention.gating import (
-        DifferentialGating,
-        DifferentialNorm,
-        IndexerGating,
-        OutputGate,
-    )
+    from regard.attention.gating import DifferentialGating, DifferentialNorm, OutputGate
 
 DROPPING = replace(SCORES, dropout=True)
 """Features of all scores, and dropout of the weights."""
@@ -117,6 +112,7 @@ class TopKConfig(ScoreConfig, frozen=True, tag_field="kind", tag="top-k"):
     """Softmax over the k keys with the highest scores."""
 
     supports: ClassVar = replace(DROPPING, differentiable=False)
+    gating: ClassVar = "regard.attention.gating:IndexerGating"
     paper: ClassVar = "Gupta et al., 2021"
     check_options: ClassVar[Mapping[str, Any]] = {"k": 3}
 
@@ -142,13 +138,6 @@ class TopKConfig(ScoreConfig, frozen=True, tag_field="kind", tag="top-k"):
             return TopK(k=self.k, dropout=shape.dropout)
         d = self.d_indexer or shape.d_head
         return IndexedTopK(k=self.k, heads=self.indexer_heads, d=d, dropout=shape.dropout)
-
-    def build_gating(
-        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
-    ) -> "IndexerGating | None":
-        from regard.attention.gating import IndexerGating
-
-        return IndexerGating(gates, d_model, shape) if gates else None
 
 
 INDEXED = replace(TopKConfig.supports, cross=False, vectors=False)

@@ -4,7 +4,6 @@ A text is prose with TeX between `$…$`; a blank line ends a paragraph.
 """
 
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -15,6 +14,7 @@ from regard.courses.course import Text, joined_lines
 from regard.errors import UserError
 from regard.exercises.exercise import Exercise
 from regard.exercises.registry import EXERCISES
+from regard.files import packaged_text
 
 View = Literal["head", "scale", "mask", "positions", "heads", "next"]
 """A view of the live model, drawn by static/lessons.js."""
@@ -85,8 +85,7 @@ def all_lessons() -> tuple[Lesson, ...]:
     >>> len(all_lessons())
     12
     """
-    text = (files("regard.book") / "lessons.toml").read_text(encoding="utf-8")
-    return read_lessons(text, where="lessons.toml")
+    return read_lessons(packaged_text("book/lessons.toml"), where="lessons.toml")
 
 
 def read_lessons(text: str, *, where: str) -> tuple[Lesson, ...]:

@@ -25,7 +25,7 @@ from regard.drawing import COLORS
 from regard.errors import UserError
 from regard.explorer.page import in_notebook, page_script
 from regard.explorer.page import page as explorer_page
-from regard.files import content_policy, inert, write_file
+from regard.files import content_policy, inert, packaged_text, write_file
 from regard.studies.finding import Finding, Verdict
 from regard.studies.quotations import corrections_of
 
@@ -114,7 +114,7 @@ def _policy(*scripts: str) -> str:
 
 
 def _static(name: str) -> str:
-    return (files("regard.book") / "static" / name).read_text(encoding="utf-8")
+    return packaged_text(f"book/static/{name}")
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from string import Template
@@ -12,7 +11,7 @@ from regard.comparison.export import SHORT, failure_lines, readable, seed_notes
 from regard.comparison.folder import Cell
 from regard.comparison.grid import short_name
 from regard.comparison.table import Candidate, Comparison, Row
-from regard.files import content_policy, inert, write_file
+from regard.files import content_policy, inert, packaged_text, write_file
 from regard.training.loggers import read_metrics
 
 PAGE = "report.html"
@@ -29,13 +28,13 @@ def save_page(comparison: Comparison) -> Path:
 
 def page(comparison: Comparison) -> str:
     """Return a self-contained page."""
-    script = _static("compare.js")
+    script = packaged_text("comparison/static/compare.js")
     title = f"Comparison {comparison.out.name}"
-    return Template(_static("compare.html")).substitute(
+    return Template(packaged_text("comparison/static/compare.html")).substitute(
         policy=content_policy(script),
         title=escape(title),
         summary=escape(_summary(comparison)),
-        style=_static("compare.css"),
+        style=packaged_text("comparison/static/compare.css"),
         data=inert(page_data(comparison)),
         script=script,
     )
@@ -115,7 +114,3 @@ def _thinned(steps: Sequence[int]) -> list[int]:
 def _rounded(value: float | None) -> float | None:
     """Return a value with four significant digits, which keeps the page small."""
     return None if value is None else float(f"{value:.4g}")
-
-
-def _static(name: str) -> str:
-    return (files("regard.comparison") / "static" / name).read_text(encoding="utf-8")

@@ -45,7 +45,6 @@ def train_comparison(
     *,
     jobs: int | None = None,
     add: Sequence[Path] = (),
-    quiet: bool = False,
 ) -> Comparison:
     """Train the remaining cells of a comparison, `jobs` at a time, and write its tables.
 
@@ -65,11 +64,11 @@ def train_comparison(
         save_sweep(out, sweep)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
-        _train(out, cells, executor, quiet=quiet)
+        _train(out, cells, executor)
         return summarize(out)
 
 
-def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -> Comparison:
+def add_to_comparison(out: Path, runs: Sequence[Path]) -> Comparison:
     """Add separately trained runs to a comparison: score them, after training is completed.
 
     Raises:
@@ -79,7 +78,7 @@ def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -
     with locked(out):
         require_equal([*read_cells(out), *map(read_cell, runs)], (), sweep)
         cells = [add_run(out, run, sweep.cell) for run in runs]
-        _train(out, cells, partial(run_locally, jobs=1, log=out / LOG), quiet=quiet)
+        _train(out, cells, partial(run_locally, jobs=1, log=out / LOG))
         return summarize(out)
 
 
@@ -103,13 +102,14 @@ def choose_executor(grid: Grid, out: Path, jobs: int | None) -> Executor:
             return partial(run_on_ray, config=config, threads=threads, jobs=jobs)
 
 
-def _train(out: Path, cells: Sequence[Path], executor: Executor, *, quiet: bool) -> None:
+def _train(out: Path, cells: Sequence[Path], executor: Executor) -> None:
     """Train the cells that have neither finished nor diverged, and show the progress."""
     unique = dict.fromkeys(cells)  # an added run may be there already
     waiting = [cell for cell in unique if not read_cell(cell).has_ended]
-    sweep = load_sweep(out)
-    progress = _Progress(waiting, len(unique), sweep.axes)
-    show = _silently if quiet or not waiting else _live if sys.stderr.isatty() else _in_lines
+    if not waiting:
+        return
+    progress = _Progress(waiting, len(unique), load_sweep(out).axes)
+    show = _live if sys.stderr.isatty() else _in_lines
     show(progress, executor(waiting))
 
 
@@ -144,11 +144,6 @@ class _Progress:
                 )
         table.caption = f"{self.total - len(self.running)} of {self.total} cells have ended"
         return table
-
-
-def _silently(_progress: _Progress, ended: Iterator[Path]) -> None:
-    for _ in ended:
-        pass
 
 
 def _in_lines(progress: _Progress, ended: Iterator[Path]) -> None:

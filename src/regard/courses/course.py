@@ -5,13 +5,13 @@ Texts are prose with TeX between `$…$`; a blank line ends a paragraph.
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
 from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
+from regard.files import packaged_text
 
 T = TypeVar("T", bound="Part | Correction")
 COURSES = {
@@ -157,7 +157,9 @@ def _of_all_courses(kind: type[T]) -> tuple[T, ...]:
     return tuple(
         one
         for course in COURSES
-        for one in read_course(kind, _text_of(course), course, where=f"{course}.toml")
+        for one in read_course(
+            kind, packaged_text(f"courses/{course}.toml"), course, where=f"{course}.toml"
+        )
     )
 
 
@@ -213,10 +215,6 @@ def require_course(name: str) -> None:
     """
     if name not in COURSES:
         raise UserError(f"{name}: no such course; {alternatives(name, COURSES)}")
-
-
-def _text_of(course: str) -> str:
-    return (files("regard.courses") / f"{course}.toml").read_text(encoding="utf-8")
 
 
 def joined_lines(value: Any) -> Any:

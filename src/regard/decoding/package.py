@@ -28,13 +28,12 @@ from regard.decoding.step import (
     PackagedModel,
     check_step,
     export_step,
-    first_line,
     named_tensors,
     unsupported,
     warn_of_package,
 )
 from regard.environment import ExecutionEnvironment, Precision
-from regard.errors import UserError
+from regard.errors import UserError, first_line
 from regard.files import cache_folder, decode_json, fingerprint_of, sha256_of, write_file
 from regard.models.builders import LanguageModel
 from regard.runs.run import Run

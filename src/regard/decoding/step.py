@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 from regard.attention.base import product_dtype, without_autocast
 from regard.attention.state import KeyValueCache, RowState
 from regard.decoding.prepare import prepare
-from regard.errors import UnsupportedError
+from regard.errors import UnsupportedError, first_line
 from regard.models.builders import LanguageModel
 from regard.models.perceiver import PerceiverDecoder
 
@@ -318,10 +318,6 @@ def check_step(
                 bound = ROUNDINGS[plain.dtype] * torch.finfo(plain.dtype).eps * plain.abs().max()
                 if not (compiled - plain).abs().max() <= bound:
                     raise RuntimeError("the compiled step gives other logits")
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def warn_of_package(message: str) -> None:

@@ -91,6 +91,7 @@ def _relative(metric: Float[np.ndarray, "*draws sizes"]) -> Float[np.ndarray, "*
 class Faithfulness(Measured):
     """Faithfulness of circuits of a growing number of sites."""
 
+    run: str
     effects: Effects
     """Effects that order the sites, measured on pairs that aren't held out."""
     by_effect: Curve
@@ -105,11 +106,6 @@ class Faithfulness(Measured):
     def cmd(self) -> Interval:
         """Area between f and 1, with sites in the order of absolute effect; 0 is best."""
         return self.by_size.distance
-
-    @property
-    def title(self) -> str:
-        """Title: the measurement and the run."""
-        return f"Faithfulness: {self.effects.run}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a record for each circuit, by effect and by size."""
@@ -203,7 +199,7 @@ def faithfulness(
             raise UserError(
                 "faithfulness: the metric is the same with all sites and with none; choose others"
             )
-    return Faithfulness(effects=found, by_effect=curves[0], by_size=curves[1])
+    return Faithfulness(run=found.run, effects=found, by_effect=curves[0], by_size=curves[1])
 
 
 @torch.no_grad()

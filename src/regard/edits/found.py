@@ -164,11 +164,6 @@ class Effects(Measured):
         """Return the table by its caption."""
         return {"Effects of all sites": self.rows()}
 
-    @property
-    def title(self) -> str:
-        """Title: the measurement and the run."""
-        return f"Effects: {self.run}"
-
     def lines(self) -> list[str]:
         """Return notes on the method and the data, as text."""
         method = "attribution" if self.patching is None else "patching"

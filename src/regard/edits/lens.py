@@ -87,11 +87,6 @@ class Lens(Measured):
     norms: str
     """Placement of the norms in the stack, as text."""
 
-    @property
-    def title(self) -> str:
-        """Title: the measurement and the run."""
-        return f"Lens: {self.run}"
-
     def rows(self) -> list[dict[str, Any]]:
         """Return a record for each site: its prediction after the last token."""
         return [

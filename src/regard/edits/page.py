@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 
@@ -11,16 +10,19 @@ from matplotlib.figure import Figure
 
 from regard.drawing import to_svg
 from regard.edits.table import Rows, html_table, text_table
-from regard.files import content_policy, write_file
+from regard.files import content_policy, packaged_text, write_file
 
 
 class Measured(ABC):
     """A measurement that a page shows."""
 
+    run: str
+    """Name of the run."""
+
     @property
-    @abstractmethod
     def title(self) -> str:
         """Title: the measurement and the run."""
+        return f"{type(self).__name__}: {self.run}"
 
     @abstractmethod
     def lines(self) -> list[str]:
@@ -46,10 +48,10 @@ def save_page(found: Measured, path: Path) -> None:
 
 def page(found: Measured) -> str:
     """Return a self-contained page."""
-    return Template(_static("page.html")).substitute(
+    return Template(packaged_text("edits/static/page.html")).substitute(
         policy=content_policy(""),
         title=escape(found.title),
-        style=_static("page.css"),
+        style=packaged_text("edits/static/page.css"),
         summary="".join(f"<p>{_sentence(line)}</p>" for line in found.lines()),
         figure=to_svg(found.figure(), found.title),
         tables="".join(_table(caption, rows) for caption, rows in found.tables().items()),
@@ -66,7 +68,3 @@ def _table(caption: str, rows: Rows) -> str:
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0">'
         f"<table><caption>{name}</caption>{html_table(rows)}</table></div>"
     )
-
-
-def _static(name: str) -> str:
-    return (files("regard.edits") / "static" / name).read_text(encoding="utf-8")

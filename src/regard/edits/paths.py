@@ -75,11 +75,6 @@ class Paths(Measured):
         """The mean difference of each sender, with a bootstrap interval over pairs."""
         return bootstrap_means(self.difference)
 
-    @property
-    def title(self) -> str:
-        """Title: the measurement and the run."""
-        return f"Paths: {self.run}"
-
     def rows(self) -> list[dict[str, Any]]:
         """Return a record for each sender, in the order of the model."""
         found = []

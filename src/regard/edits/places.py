@@ -8,7 +8,7 @@ Shapes: b rows, n tokens, d = d_model, h heads, q queries, k keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -174,8 +174,7 @@ def _is_part(place: str, layer: str) -> bool:
 # Stacks
 
 
-@contextmanager
-def _read_by(stack: Stack, reader: Reader) -> Iterator[None]:
+def _read_by(stack: Stack, reader: Reader) -> AbstractContextManager[None]:
     """Pass the tokens of each call of a stack to a reader."""
     whole = stack.encode if isinstance(stack, RecurrentEncoder) else stack.forward
     grow = None if isinstance(stack, Encoder | RecurrentEncoder) else stack.extend
@@ -186,14 +185,13 @@ def _read_by(stack: Stack, reader: Reader) -> Iterator[None]:
         reader.begin(input_ids, lengths)
         return whole(input_ids, lengths, *rest, **given)
 
-    def extend(input_ids: Tensor, states: Any, attention_mask: Tensor | None = None) -> Any:
+    def extend(
+        input_ids: Tensor, states: Any, attention_mask: Tensor | None = None, *, last: bool = False
+    ) -> Any:
         assert grow is not None
         reader.extend(input_ids, states.length, attention_mask)
-        return grow(input_ids, states, attention_mask)
-
-    def extend_last(input_ids: Tensor, states: Any, attention_mask: Tensor | None = None) -> Any:
-        x, states = extend(input_ids, states, attention_mask)
-        return last_real(x, attention_mask)[:, 0], states
+        x, states = grow(input_ids, states, attention_mask)  # of all tokens, which hooks may read
+        return last_real(x, attention_mask) if last else x, states
 
     methods: dict[str, Callable[..., Any]] = {}
     if isinstance(stack, RecurrentEncoder):
@@ -202,10 +200,7 @@ def _read_by(stack: Stack, reader: Reader) -> Iterator[None]:
         methods["forward"] = forward
     if grow is not None:
         methods["extend"] = extend
-    if isinstance(stack, Decoder):
-        methods["extend_last"] = extend_last
-    with replaced(stack, **methods):
-        yield
+    return replaced(stack, **methods)
 
 
 @contextmanager
@@ -240,8 +235,7 @@ def _is_attention(place: str) -> bool:
     return place.rpartition(".")[2] in ATTENTION_PARTS
 
 
-@contextmanager
-def _hooked(module: nn.Module, reader: Reader, hook: Hook) -> Iterator[None]:
+def _hooked(module: nn.Module, reader: Reader, hook: Hook) -> AbstractContextManager[None]:
     """Call a hook with the output of a module: for recomputed earlier tokens, and for new ones."""
     compute = module.forward
 
@@ -256,26 +250,24 @@ def _hooked(module: nn.Module, reader: Reader, hook: Hook) -> Iterator[None]:
             before = torch.where((places >= 0)[..., None], hook(before, known, known), before)
         return torch.cat([before, hook(new, tokens, tokens)], 1)
 
-    with replaced(module, forward=forward):
-        yield
+    return replaced(module, forward=forward)
 
 
-@contextmanager
-def _intercept_embedding(stack: Transformer, reader: Reader, hook: Hook) -> Iterator[None]:
+def _intercept_embedding(
+    stack: Transformer, reader: Reader, hook: Hook
+) -> AbstractContextManager[None]:
     embed = stack._embed
 
     def embedded(*args: Any) -> Any:
         x, ropes = embed(*args)
         return hook(x, reader.now, reader.now), ropes
 
-    with replaced(stack, _embed=embedded):
-        yield
+    return replaced(stack, _embed=embedded)
 
 
-@contextmanager
 def _intercept_layer(
     name: str, layer: Layer | LatentLayer, reader: Reader, hooks: Hooks
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Intercept the residual stream of a layer and the output of each of its parts."""
     add = layer._add
     first = "cross" if isinstance(layer, LatentLayer) else "attention"
@@ -295,8 +287,7 @@ def _intercept_layer(
         return hooked(f"residual.{part}", add(norm, x, dropout, hooked(part, branch)))
 
     methods = {method: from_stream(getattr(layer, method)) for method in _stream_methods(layer)}
-    with replaced(layer, **methods, _add=summed):
-        yield
+    return replaced(layer, **methods, _add=summed)
 
 
 def _stream_methods(layer: Layer | LatentLayer) -> tuple[str, ...]:

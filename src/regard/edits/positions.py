@@ -6,8 +6,8 @@ Rotary positions are a number for each token, by which a layer rotates queries a
 Shapes: b rows, n tokens.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -31,8 +31,9 @@ def rotary_of(stack: Transformer, layer: int) -> Rotary | None:
     return found if isinstance(found, Rotary) else None
 
 
-@contextmanager
-def intercept_vectors(stack: Transformer, reader: Reader, hook: Hook) -> Iterator[None]:
+def intercept_vectors(
+    stack: Transformer, reader: Reader, hook: Hook
+) -> AbstractContextManager[None]:
     """Call a hook with the position vectors of each input row."""
     embed, absolute = stack._embed, stack.absolute
     assert absolute is not None
@@ -47,12 +48,12 @@ def intercept_vectors(stack: Transformer, reader: Reader, hook: Hook) -> Iterato
         with replaced(absolute, forward=forward):
             return embed(input_ids, *rest)
 
-    with replaced(stack, _embed=embedded):
-        yield
+    return replaced(stack, _embed=embedded)
 
 
-@contextmanager
-def intercept_rotation(layer: Layer, rotary: Rotary, reader: Reader, hook: Hook) -> Iterator[None]:
+def intercept_rotation(
+    layer: Layer, rotary: Rotary, reader: Reader, hook: Hook
+) -> AbstractContextManager[None]:
     """Call a hook with the position of each token, and rotate by the positions it returns."""
 
     def rotated(x: Tensor, rope: Rope) -> Rope:
@@ -67,5 +68,4 @@ def intercept_rotation(layer: Layer, rotary: Rotary, reader: Reader, hook: Hook)
         return lambda x, rope, *rest, **given: compute(x, rotated(x, rope), *rest, **given)
 
     forward, extend = from_positions(layer.forward), from_positions(layer.extend)
-    with replaced(layer, forward=forward, extend=extend):
-        yield
+    return replaced(layer, forward=forward, extend=extend)

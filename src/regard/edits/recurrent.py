@@ -4,7 +4,7 @@ The state after the next token is computed from the edited state.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -38,10 +38,9 @@ def intercept_recurrence(
         yield
 
 
-@contextmanager
 def _stepped(
     layer: Any, reader: Reader, parts: Sequence[Hook | None], back: bool
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Run a layer token by token, with hooks on the parts of its state."""
     run = layer.forward
 
@@ -64,5 +63,4 @@ def _stepped(
             outputs.append(state[0])
         return torch.stack(outputs, 1), state
 
-    with replaced(layer, forward=forward):
-        yield
+    return replaced(layer, forward=forward)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from regard.attention import Argmax, Attention, Softmax
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 from regard.positions import Sinusoidal
 
-_COURSE = "eecs182-disc8"
+_exercise = partial(exercise, "eecs182-disc8")
 
 
 def _states_and_matrices(rng: torch.Generator) -> Inputs:
@@ -51,8 +52,7 @@ _HEAD = r"""States $h_1, \dots, h_n$ are columns: $q_i = W_q h_i$, $k_i = W_k h_
 $v_i = W_v h_i$. The score of query $i$ and key $j$ is $q_i \cdot k_j$, without a scale."""
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.a–2.b",
     title="Self-attention by hand",
     problem=_HEAD
@@ -102,8 +102,7 @@ def _untied(rng: torch.Generator) -> Inputs:
             return inputs
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.c",
     title="Argmax instead of softmax",
     problem=_HEAD
@@ -154,8 +153,7 @@ def _read_out(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "1.c",
     title="A recurrent decoder with attention",
     problem=r"""At step $t$ the decoder's state $s_t$ is scored against every encoder state,
@@ -206,8 +204,7 @@ def _interleaved(angles: Tensor) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "1.e",
     title="Sine positions",
     problem=r"""Return the vectors of positions $t = 0, 1, \dots$: entries $2k$ and $2k + 1$ are
@@ -259,8 +256,7 @@ def _multi_head(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.d",
     title="Several heads",
     problem=r"""Split queries, keys and values into heads of consecutive columns, compute scaled

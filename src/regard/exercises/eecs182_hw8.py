@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,7 +15,7 @@ from regard.decoding import search_ids
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 from regard.positions import shift_matrix
 
-_COURSE = "eecs182-hw8"
+_exercise = partial(exercise, "eecs182-hw8")
 _CPU = torch.device("cpu")
 
 
@@ -23,8 +24,7 @@ def _queries_and_keys(rng: torch.Generator) -> Inputs:
     return {"q": normal(rng, n, h), "k": normal(rng, n, h)}
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "1.a",
     title="A map of attention weights",
     problem=r"""Return the weights of scaled dot-product attention: row $i$ holds how much query $i$
@@ -62,8 +62,7 @@ def _shift_from_one(d: int, s: int) -> Tensor:
     return matrix
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "1.c",
     title="The matrix that shifts positions",
     problem=r"""Position $t$ has the vector $p_t$ with $\sin(\omega_k t)$ and $\cos(\omega_k t)$ as
@@ -116,8 +115,7 @@ def _masks(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "1.e",
     title="The masks of an encoder–decoder",
     problem=r"""A batch of sources is padded to $n$ tokens, its targets to $m$. Return two masks,
@@ -212,8 +210,7 @@ def _searched(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "1.f",
     title="Beam search",
     problem=r"""A language model gives the log-probability of the next token from the last one, at
@@ -294,8 +291,7 @@ def _similarity(
     return similarity
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.a.i",
     title="Softmax similarity from a Gaussian kernel",
     problem=r"""Given the Gaussian kernel $e^{-\|q_i - k_j\|^2 / 2\sigma^2}$ with
@@ -346,8 +342,7 @@ def _fourier(x: Tensor, g: Tensor, sigma: float, *, inverse: bool = True, m: int
     return torch.cat([angles.sin(), angles.cos()], -1) / math.sqrt(m * len(g))
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.a.ii",
     title="Random Fourier features",
     problem=r"""Rows $g_i$ are drawn from $\mathcal N(0, I)$. Make directions $w_i$ of them and
@@ -412,8 +407,7 @@ def _masked_matrix(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True) @ v
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.b",
     title="Causal kernel attention",
     problem=r"""With features $\phi$ of queries and keys, causal kernel attention is

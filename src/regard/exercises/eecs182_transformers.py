@@ -1,6 +1,7 @@
 """EECS 182, Transformers and Pretraining: positions, receptive field, costs."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 from regard.positions import RelativeBias
 
-_COURSE = "eecs182-transformers"
+_exercise = partial(exercise, "eecs182-transformers")
 
 
 def _words_and_positions(rng: torch.Generator) -> Inputs:
@@ -18,8 +19,7 @@ def _words_and_positions(rng: torch.Generator) -> Inputs:
     return {"x": normal(rng, n, d), "p": normal(rng, n, d)}
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "b",
     title="What adding has and concatenating doesn't",
     problem=r"""With $q = k = z$, scores are the products $z_i \cdot z_j$. Position vectors $p_i$
@@ -68,8 +68,7 @@ def _looked_up(index: Callable[[Tensor, Tensor, int], Tensor]) -> Callable[[Tens
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "c.i",
     title="A table of relative biases",
     problem=r"""Each head has a learned bias $\pi_{i-j}$ for every difference of query position $i$
@@ -106,8 +105,7 @@ def _sizes(rng: torch.Generator) -> Inputs:
     return {"length": integer(rng, 5, 200), "heads": integer(rng, 2, 16)}
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "c.ii",
     title="Parameters of relative biases",
     problem=r"""How many parameters do biases $\pi_{i-j}$ add to an attention layer of $m$ heads, if
@@ -157,8 +155,7 @@ def _fields(pointers: Tensor, *, residual: bool = True) -> Tensor:
     return torch.tensor([len(field) for field in fields])
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "e",
     title="The receptive field of argmax attention",
     problem=r"""In each layer, a head copies the state of one node to another: head $h$ of layer $l$
@@ -210,8 +207,7 @@ def _multiplications(queries: int, keys: int, k: int) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "f",
     title="Costs of the three attentions",
     problem=r"""An encoder–decoder reads $M$ tokens and writes $N$, with width $k$. Count the

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from regard.attention import LowRank, Mask, Softmax
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal, orthonormal
 
-_COURSE = "jhu-hw5"
+_exercise = partial(exercise, "jhu-hw5")
 
 
 def heads(rng: torch.Generator, n: int, h: int) -> dict[str, Tensor]:
@@ -42,8 +43,7 @@ def _singular_vectors(rng: torch.Generator) -> Inputs:
     }
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.2",
     title="Attention from a singular value decomposition",
     problem=r"""The matrix of weights has rank $k$ and is given as $P = U \Sigma W^\top$, with
@@ -85,8 +85,7 @@ def _singular(q: Tensor, k: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     return left[:, :rank].T, right[:rank]
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.3",
     title="Linear attention by two projections",
     problem=r"""Without softmax, $P = QK^\top / \sqrt h$ has rank $k \le h$. Find
@@ -128,8 +127,7 @@ def _with_hidden(rng: torch.Generator) -> Inputs:
     return {**heads(rng, n, 3), "hidden": hidden}
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.4",
     title="A mask",
     problem=r"""Compute scaled dot-product attention in which no query may look at the hidden
@@ -169,8 +167,7 @@ def _moments(rng: torch.Generator) -> Inputs:
     return {"mu": normal(rng, integer(rng, 3, 6)), "sigma": integer(rng, 2, 9) / 4}
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.5.1–3.5.2",
     title="Mean and variance of a product",
     problem=r"""Query and key are independent and drawn from $\mathcal N(\mu, \sigma^2 I)$ with
@@ -226,8 +223,7 @@ def _pads_attended(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
     return (real * (scores(q, k).softmax(-1) @ v)).sum(1) / lengths[:, None]
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "1.15",
     title="A padded batch",
     problem=r"""A batch holds sequences of different lengths; positions from `lengths[b]` on are
@@ -302,8 +298,7 @@ def _block(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "4.2",
     title="A Transformer block",
     problem=r"""Write one block of a decoder with layer normalization before each layer:

@@ -1,6 +1,7 @@
 """Johns Hopkins, Homework 5: gradients of a recurrent network, and a recurrent translator."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 
-_COURSE = "jhu-hw5"
+_exercise = partial(exercise, "jhu-hw5")
 _NETWORK = r"""A recurrent network without activation computes
 $h_t = W_{hh} h_{t-1} + W_{hx} x_t$ with $h_0 = 0$, and $o_t = W_{yh} h_t$,
 $\hat y_t = \mathrm{softmax}(o_t)$. The loss of step $t$ is
@@ -27,8 +28,7 @@ def _logits_and_labels(rng: torch.Generator) -> Inputs:
     return {"o": normal(rng, n), "y": distributions(rng, 1, n)[0]}
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.2.1",
     title="Gradient of softmax and cross-entropy",
     problem=r"""Scores $o$ become probabilities $\hat y = \mathrm{softmax}(o)$, and the loss is
@@ -93,8 +93,7 @@ def _without_transpose(w_hh: Tensor, w_yh: Tensor, g: Tensor, t: int, steps: int
     return _propagated(w_yh.T @ g, [*powers, *[None] * (steps - t)])
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.2.2",
     title="Gradient of one step's loss at every state",
     problem=_NETWORK
@@ -169,8 +168,7 @@ def _by_hand(*, shift: int = 1, all_steps: bool = True) -> Callable[..., Tensor]
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.2.3–2.2.4",
     title="Gradient of the recurrent weights",
     problem=_NETWORK
@@ -272,8 +270,7 @@ def _greedy(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "4.1",
     title="Sequence to sequence: greedy translation",
     problem=r"""An encoder reads the source: $h_t = \tanh(U_{enc} h_{t-1} + W_{enc} e(x_t))$ from

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,7 +13,7 @@ from regard.attention import Linformer, Mask, Softmax
 from regard.attention.feature_maps import FavorPositive
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal, orthonormal
 
-_COURSE = "practical-4"
+_exercise = partial(exercise, "practical-4")
 _REST = 1e-6
 """Largest total weight of all other keys."""
 
@@ -40,8 +41,7 @@ def _query(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.b",
     title="A query for given weights",
     problem=r"""The keys $k_1, \dots, k_n$ are orthonormal. Find a query whose softmax weights (no
@@ -89,8 +89,7 @@ def _noise(rng: torch.Generator) -> Inputs:
     }
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.d.2",
     title="How often a head finds its key",
     problem=r"""Keys are orthonormal, except that $k_a = \gamma \mu_a$ with
@@ -151,8 +150,7 @@ def _matrices(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "2.e.2",
     title="Matrices K, Q and V for given outputs",
     problem=r"""$u_a, u_b, u_c, u_d$ are orthogonal, each of length $\beta$. The inputs are
@@ -219,8 +217,7 @@ def _corrupted(
     return program
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.e",
     title="Span corruption",
     problem=r"""Truncate the document to its first `truncate_to` tokens. Cut out the span that
@@ -282,8 +279,7 @@ def _linformer(
     return (q @ (e @ k).T / math.sqrt(q.shape[1])).softmax(-1) @ (f @ v)
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.g.1",
     title="Linformer",
     problem=r"""Linformer mixes the rows of keys and values to $k$ rows by $E$ and $F$:
@@ -354,8 +350,7 @@ def _big_bird(
     return near | rows | columns | drawn
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.g.2",
     title="The mask of BigBird",
     problem=r"""In BigBird, query $i$ may look at key $j$ if they are at most `window` positions
@@ -403,8 +398,7 @@ def _exponentials(x: Tensor, w: Tensor, *, power: float = 0.25, norm: bool = Tru
     return (x @ w.T - square).exp() / math.sqrt(len(w))
 
 
-@exercise(
-    _COURSE,
+@_exercise(
     "3.h.3",
     title="Positive random features",
     problem=r"""For rows $w_i \sim \mathcal N(0, I)$ return features $\phi(x)$ with positive entries

@@ -211,15 +211,13 @@ def recorded(interceptor: Interceptor) -> Iterator[list[AttentionRecord]]:
         yield records
 
 
-@contextmanager
-def intercept(model: nn.Module, handler: Handler) -> Iterator[None]:
+def intercept(model: nn.Module, handler: Handler) -> AbstractContextManager[None]:
     """Call the handler with the record of each call in the with block.
 
     Raises:
         MismatchError: weights · values isn't the output of a kernel.
     """
-    with intercept_calls(mechanisms(model), lambda call: handler(record_of(call))):
-        yield
+    return intercept_calls(mechanisms(model), lambda call: handler(record_of(call)))
 
 
 def record_of(call: AttentionCall) -> AttentionRecord:

@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from importlib.resources import files
 from itertools import combinations, pairwise, product
 from pathlib import Path
 from string import Template
@@ -28,7 +27,7 @@ from regard.explorer.head_scores import blocks, most_selective
 from regard.explorer.intercept import AttentionRecord, score_steps
 from regard.explorer.pictures import draw_map
 from regard.explorer.token_comparison import compare_tokens
-from regard.files import content_policy, inert, write_file
+from regard.files import content_policy, inert, packaged_text, write_file
 
 HeadIndex: TypeAlias = tuple[int, int, int]
 """Indices of map, layer and head among those on the page, from 0."""
@@ -158,7 +157,7 @@ class View:
 def page(data: dict[str, Any]) -> str:
     """Return a self-contained page."""
     script = page_script()
-    return Template(_static("page.html")).substitute(
+    return Template(packaged_text("explorer/static/page.html")).substitute(
         policy=content_policy(script),
         title=escape(data["title"]),
         style=style(),
@@ -193,21 +192,17 @@ def embedding_policy() -> str:
 
 def module() -> str:
     """Return the JavaScript module that exports render({model, el})."""
-    return _static("look.js")
+    return packaged_text("explorer/static/look.js")
 
 
 def style() -> str:
     """Return the stylesheet of views."""
-    return _static("look.css")
+    return packaged_text("explorer/static/look.css")
 
 
 def _script(name: str) -> str:
     """Return the module followed by a script that uses it."""
-    return f"{module()}\n{_static(name)}"
-
-
-def _static(name: str) -> str:
-    return (files("regard.explorer") / "static" / name).read_text(encoding="utf-8")
+    return f"{module()}\n" + packaged_text(f"explorer/static/{name}")
 
 
 LARGEST = 16_000_000

@@ -430,11 +430,11 @@ def _extend(
     """Return the logits of the token after each row's last real one, and the states."""
     decoder = model.body.decoder if isinstance(model.body, EncoderDecoder) else model.body
     if isinstance(decoder, Decoder):
-        hidden, states = decoder.extend_last(input_ids, states, attention_mask)
+        hidden, states = decoder.extend(input_ids, states, attention_mask, last=True)
     else:
         hidden, states = decoder.extend(input_ids, states, attention_mask)
-        hidden = last_real(hidden, attention_mask).squeeze(1)
-    return model.head(hidden), states
+        hidden = last_real(hidden, attention_mask)
+    return model.head(hidden.squeeze(1)), states
 
 
 def initialize(module: nn.Module) -> None:

@@ -91,16 +91,7 @@ class DownLayer(LatentLayer):
 
     def init_state(self, batch: int, capacity: int) -> State:
         """Return the empty decoding state."""
-        shape = self.empty(batch, capacity)
-        return self.cross_attention.attention.init_state(
-            batch,
-            shape.kv_heads,
-            shape.d,
-            shape.e,
-            capacity=shape.capacity,
-            device=shape.device,
-            dtype=shape.dtype,
-        )
+        return self.cross_attention.attention.init_state(**vars(self.empty(batch, capacity)))
 
     def extend(
         self, x: Hidden, positions: Int[Tensor, "b n"], state: State, made: TokenMask | None

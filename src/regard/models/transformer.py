@@ -253,34 +253,21 @@ class Decoder(Transformer):
         return DecoderStates(layers, memories, last_ids)
 
     def extend(
-        self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
+        self,
+        input_ids: TokenIds,
+        states: DecoderStates,
+        attention_mask: TokenMask | None = None,
+        *,
+        last: bool = False,
     ) -> tuple[Hidden, DecoderStates]:
         """Hidden states of new tokens, after all tokens of the states.
 
-        `attention_mask` is True for real new tokens, which come first in their row.
+        `attention_mask` is True for real new tokens, which come first in their row. With `last`,
+        only the hidden state of each row's last real token is returned.
 
         Raises:
             IndexError: a real token is beyond the context length.
         """
-        return self._extend(input_ids, states, attention_mask)
-
-    def extend_last(
-        self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
-    ) -> tuple[Float[Tensor, "b d"], DecoderStates]:
-        """Hidden state of each row's last real token. Otherwise the same as `extend`."""
-        last = input_ids.shape[1] > 1
-        x, layers = self._extend(input_ids, states, attention_mask, last=last)
-        return x[:, 0], layers
-
-    def _extend(
-        self,
-        input_ids: Tensor,
-        states: DecoderStates,
-        attention_mask: Tensor | None,
-        *,
-        last: bool = False,
-    ) -> tuple[Tensor, DecoderStates]:
-        """Return the hidden states of new tokens, or of the last real ones, and the states."""
         positions = states.length.unsqueeze(1)
         if input_ids.shape[1] != 1:
             positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
@@ -297,7 +284,7 @@ class Decoder(Transformer):
         each = zip(self._layers(), ropes, states.layers, memories, strict=True)
         with self._checked(x):
             for i, (layer, rope, state, memory) in enumerate(each, 1):
-                at_end = last and i == n
+                at_end = last and i == n and input_ids.shape[1] > 1
                 x, state = layer.extend(
                     x, rope, self.bias, state, attention_mask, memory, values, last=at_end
                 )

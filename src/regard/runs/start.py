@@ -213,47 +213,30 @@ def _replaced(start: Run, run: Run) -> tuple[str, ...]:
             prefixes += [f"{stack}absolute.", f"{stack}bias."]
         if getattr(config, "ngrams", None) != getattr(old, "ngrams", None):
             prefixes.append(f"{stack}ngrams.")
-        for layer, same_kind in _changed_layers(config, old).items():
-            own = Attention if same_kind else Attention | Gating
-            prefixes += [
-                f"{name}."
-                for name, module in run.model.named_modules()
-                if name.startswith(f"{stack}{layer}") and isinstance(module, own)
-            ]
-        prefixes += [f"{stack}{convolution}." for convolution in _changed_convolutions(config, old)]
+        for layer, (new, was) in _layer_pairs(config, old).items():
+            place, ours, theirs = f"{stack}{layer}", _mechanisms(new), _mechanisms(was)
+            if ours != theirs:
+                same_kinds = [*map(type, ours)] == [*map(type, theirs)]
+                own = Attention if same_kinds else Attention | Gating
+                modules = run.model.named_modules()
+                prefixes += [
+                    f"{n}." for n, m in modules if n.startswith(place) and isinstance(m, own)
+                ]
+            # A convolution that gains or loses a residual connection.
+            if (getattr(new, "short_conv", 0) > 0) != (getattr(was, "short_conv", 0) > 0):
+                prefixes.append(f"{place}self_attention.short_conv.")
     return (*prefixes, *(() if _same_head(start, run) else ("head.",)))
 
 
-def _changed_layers(config: object, old: object) -> dict[str, bool]:
-    """Return where mechanisms differ, and whether they are of the same kinds as before.
+def _layer_pairs(config: object, old: object) -> dict[str, tuple[object, object]]:
+    """Return the new and old configuration of each layer, or of a body without layers.
 
-    A place is a prefix of tensor names, after that of the stack.
-    """
-    pairs = {"": (config, old)}
-    if isinstance(config, TransformerConfig) and isinstance(old, TransformerConfig):
-        layers = enumerate(zip(config.layers, old.layers, strict=False))
-        pairs = {f"layers.{i}.": pair for i, pair in layers}
-    found = {place: [_mechanisms(one) for one in pair] for place, pair in pairs.items()}
-    return {
-        place: [*map(type, new)] == [*map(type, was)]
-        for place, (new, was) in found.items()
-        if new != was
-    }
-
-
-def _changed_convolutions(config: object, old: object) -> list[str]:
-    """Return the convolutions of queries, keys and values that gain or lose a residual connection.
-
-    They are given by their names in a stack.
+    Keys are prefixes of tensor names, after that of the stack.
     """
     if not isinstance(config, TransformerConfig) or not isinstance(old, TransformerConfig):
-        return []
-    layers = enumerate(zip(config.layers, old.layers, strict=False))
-    return [
-        f"layers.{i}.self_attention.short_conv"
-        for i, (new, was) in layers
-        if (new.short_conv > 0) != (was.short_conv > 0)
-    ]
+        return {"": (config, old)}
+    pairs = zip(config.layers, old.layers, strict=False)
+    return {f"layers.{i}.": pair for i, pair in enumerate(pairs)}
 
 
 def _mechanisms(config: object) -> list[object]:

@@ -1,7 +1,6 @@
 """The application: static files of the page, and its JSON endpoints."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from importlib.resources import files
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp
 from regard.errors import RegardError, UserError
 from regard.explorer import page
 from regard.explorer.adapters import Adapter
+from regard.files import packaged_text
 from regard.runs.run import Run
 from regard.serve import handlers
 from regard.serve.available_models import AvailableModel, model_info
@@ -177,7 +177,7 @@ def _static(text: str, media_type: str) -> Any:
 
 
 def _read(name: str) -> str:
-    return (files("regard.serve") / "static" / name).read_text(encoding="utf-8")
+    return packaged_text(f"serve/static/{name}")
 
 
 def _json(data: Any) -> Response:

@@ -14,7 +14,7 @@ import torch
 from regard.data.batch import Batch, Sampler
 from regard.device import freed_memory_reused
 from regard.environment import ExecutionEnvironment, TrainingPrecision
-from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
+from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError, first_line
 from regard.models.builders import Model
 from regard.operations import OperationCounter
 from regard.runs.claim import Claim
@@ -273,7 +273,7 @@ def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
         yield
     except Exception as error:
         if options.compile and type(error).__module__.startswith("torch._"):
-            reason = str(error).strip().splitlines()[0]
+            reason = first_line(error)
             raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error
         raise
 

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from regard.errors import RegardError, UserError
+from regard.errors import RegardError, UserError, first_line
 from regard.operating_system import is_running
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _connect() -> Processes:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise RegardError(
             f"the other processes can't be reached ({reason}); start all of them by torchrun"
         ) from None

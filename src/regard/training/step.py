@@ -50,29 +50,24 @@ class StepBatch:
         return replace(self, parts=parts, row_keys=[keys.pin_memory() for keys in self.row_keys])
 
 
+@dataclass(eq=False)
 class StepBatches:
     """The batches of a training's steps, each made on request."""
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        processes: Processes,
-        environment: ExecutionEnvironment,
-        *,
-        accumulation: int,
-        seed: int,
-        dropouts: Sequence[Dropout],
-    ) -> None:
-        self._sampler, self._processes, self._environment = sampler, processes, environment
-        self._accumulation, self._seed, self.dropouts = accumulation, seed, dropouts
+    sampler: Sampler
+    processes: Processes
+    environment: ExecutionEnvironment
+    accumulation: int
+    seed: int
+    dropouts: Sequence[Dropout]
 
     def get(self, step: int) -> StepBatch:
         """Return the batch of a step."""
-        batch = self._sampler.batch(step)
-        n = best_parts(batch, self._environment, self._accumulation, self._processes.size)
-        parts = share(batch, n, self._processes)
+        batch = self.sampler.batch(step)
+        n = best_parts(batch, self.environment, self.accumulation, self.processes.size)
+        parts = share(batch, n, self.processes)
         numbers = [part.row_numbers for part in parts]
-        keys = [make_row_keys(len(self.dropouts), self._seed, step, rows) for rows in numbers]
+        keys = [make_row_keys(len(self.dropouts), self.seed, step, rows) for rows in numbers]
         return StepBatch(batch, parts, keys)
 
     def prepare(self, step: int) -> None:
@@ -82,18 +77,12 @@ class StepBatches:
         """Stop making batches."""
 
 
+@dataclass(eq=False)
 class PrefetchedBatches(StepBatches):
     """Batches that a thread makes ahead, for a GPU in pinned memory."""
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        processes: Processes,
-        environment: ExecutionEnvironment,
-        **choices: Any,
-    ) -> None:
-        super().__init__(sampler, processes, environment, **choices)
-        self._on_gpu = environment.device.type == "cuda"
+    def __post_init__(self) -> None:
+        self._on_gpu = self.environment.device.type == "cuda"
         begin = None  # otherwise a thread's current GPU is the first of the machine
         if self._on_gpu:
             begin = partial(torch.cuda.set_device, torch.cuda.current_device())
@@ -105,7 +94,7 @@ class PrefetchedBatches(StepBatches):
         return self._ahead.pop(step).result()
 
     def prepare(self, step: int) -> None:
-        if step not in self._ahead and step < self._sampler.steps:
+        if step not in self._ahead and step < self.sampler.steps:
             self._ahead[step] = self._thread.submit(self._make, step)
 
     def close(self) -> None:
@@ -174,21 +163,16 @@ class StepResult:
         return {"step": self.step, "gradient_norm": self.norm, "lr": self.rate}
 
 
+@dataclass(frozen=True, eq=False)
 class OptimizerStep:
     """Takes steps: the gradients of a batch, and an update of the weights by the optimizers."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        optimizers: Sequence[torch.optim.Optimizer],
-        schedule: Schedule,
-        batches: StepBatches,
-        environment: ExecutionEnvironment,
-        config: TrainingConfig,
-    ) -> None:
-        self.replica, self.optimizers = replica, optimizers
-        self._schedule, self._batches = schedule, batches
-        self._environment, self._config = environment, config
+    replica: Replica
+    optimizers: Sequence[torch.optim.Optimizer]
+    schedule: Schedule
+    batches: StepBatches
+    environment: ExecutionEnvironment
+    config: TrainingConfig
 
     def take(self, done: int, interrupted: bool) -> StepResult:
         """Take the step after `done` steps; `interrupted` is whether this process must stop.
@@ -197,17 +181,17 @@ class OptimizerStep:
             NonFiniteError: the loss or a gradient is NaN or infinite; the weights are as before.
         """
         started, number, model = time.perf_counter(), done + 1, self.replica.model
-        batch = self._batches.get(done)
-        set_rate(self.optimizers, self._schedule.factor(done))
+        batch = self.batches.get(done)
+        set_rate(self.optimizers, self.schedule.factor(done))
         with normalizers_checked_together(model, f"step {number}: "):
             loss = accumulate_gradients(
                 self.replica.loss,
                 self._parts(batch, number),
                 batch.whole.n_targets,
-                self._environment,
+                self.environment,
             )
         loss, stopping = self.replica.processes.sum(loss, interrupted)
-        norm = clip_gradients(model, self._config.max_grad_norm, loss, number)
+        norm = clip_gradients(model, self.config.max_grad_norm, loss, number)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -223,17 +207,17 @@ class OptimizerStep:
 
     def close(self) -> None:
         """Stop making batches, and forget the keys of their rows."""
-        self._batches.close()
-        release_rows(self._batches.dropouts)
+        self.batches.close()
+        release_rows(self.batches.dropouts)
 
     def _parts(self, batch: StepBatch, following: int) -> Iterator[Batch]:
         """Yield this process's share of a batch in parts, each with its own dropout."""
-        device = self._environment.device
+        device = self.environment.device
         for part, keys in zip(self.replica.each(batch.parts), batch.row_keys, strict=True):
-            set_row_keys(self._batches.dropouts, move(keys, device))
+            set_row_keys(self.batches.dropouts, move(keys, device))
             yield part
         # Prefetch after kernels are queued, to avoid contending for the GIL.
-        self._batches.prepare(following)
+        self.batches.prepare(following)
 
 
 def best_parts(
@@ -266,19 +250,15 @@ def accumulate_gradients(
     return sum(mean.item() for mean in means)  # after all parts: each read synchronizes a GPU
 
 
+@dataclass(frozen=True, eq=False)
 class Validation:
     """Measures the loss of a model on held-out batches, by all processes together."""
 
-    def __init__(
-        self,
-        model: Model,
-        replica: Replica,
-        batches: Sequence[Batch],
-        environment: ExecutionEnvironment,
-    ) -> None:
-        """`model` is whole, and has the weights of the `replica` after `collect`."""
-        self._model, self._replica = model, replica
-        self.batches, self._environment = batches, environment
+    model: Model
+    """Whole, with the weights of the replica after its `collect`."""
+    replica: Replica
+    batches: Sequence[Batch]
+    environment: ExecutionEnvironment
 
     def measure(self, progress: Progress) -> tuple[Progress, Record]:
         """Return the progress with the best loss so far, and the loss for the metrics.
@@ -288,7 +268,7 @@ class Validation:
         Raises:
             NonFiniteError: the loss is NaN or infinite.
         """
-        self._replica.collect()
+        self.replica.collect()
         if not self.batches:
             return msgspec.structs.replace(progress, best_step=progress.step), {}
         loss = self._loss()
@@ -305,10 +285,10 @@ class Validation:
 
     def _loss(self) -> float:
         """Return the mean loss per target, in nats; each process takes its turn of batches."""
-        processes, environment = self._replica.processes, self._environment
+        processes, environment = self.replica.processes, self.environment
         own = self.batches[processes.rank :: processes.size]
         parts = [part for batch in own for part in batch.split(best_parts(batch, environment))]
-        (loss,) = processes.sum(sum_losses(self._model, parts, environment))
+        (loss,) = processes.sum(sum_losses(self.model, parts, environment))
         return loss / sum(batch.n_targets for batch in self.batches)
 
 

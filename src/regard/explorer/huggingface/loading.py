@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from regard.errors import UserError
+from regard.errors import UserError, first_line
 from regard.huggingface.convert.folder import read_config, weight_files
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def cached_folder(name: str, *, download: bool) -> Path:
         )
     except (OSError, ValueError) as error:
         reason = (
-            f"can't be downloaded: {str(error).splitlines()[0]}"
+            f"can't be downloaded: {first_line(error)}"
             if download
             else "is no folder, no GGUF file and not in Hugging Face's cache; see --download"
         )
@@ -219,5 +219,4 @@ def _errors_in_one_line(folder: Path, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{folder}: the {what} can't be loaded: {reason}") from None
+        raise UserError(f"{folder}: the {what} can't be loaded: {first_line(error)}") from None
