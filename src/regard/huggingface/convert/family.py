@@ -206,8 +206,8 @@ class Family:
         model = self.model(config, given[embedding].shape[:1].numel())
         given = _merge(given, table.tied(model))
         part = "" if self.head_of(tensors) == self.head else "body."
-        saved = {x: table.stored(x) for x in saved_tensors(model) if x.startswith(part)}
-        needed = {name: None for stored in saved.values() for name in stored.names}
+        saved = {x: one for x, one in saved_tensors(model).items() if x.startswith(part)}
+        needed = {name: None for ours in saved for name in table.stored(ours).names}
         for name in needed:
             if name not in given:
                 raise _missing(name)
@@ -215,15 +215,15 @@ class Family:
             if name not in needed:
                 raise UserError(f"{name}: a tensor that a model of this {WHERE} doesn't have")
         return {
-            name: _load(name, stored, given, model, config) for name, stored in saved.items()
+            ours: _load(given, table.stored(ours), _split(ours, tensor, table, model), config)
+            for ours, tensor in saved.items()
         }, dropped
 
     def save_weights(self, model: nn.Module, config: ModelConfig) -> dict[str, Tensor]:
         """Return the tensors of a model by their names and in their layout."""
         found, table = dict[str, Tensor](), self._table(config)
         for name, tensor in saved_tensors(model).items():
-            stored = table.stored(name)
-            parts = tensor.detach().split(_rows(name, stored, model))
+            stored, parts = table.stored(name), _split(name, tensor.detach(), table, model)
             found |= {
                 theirs: stored.layout.save(part, config).contiguous()
                 for theirs, part in zip(stored.names, parts, strict=True)
@@ -287,10 +287,9 @@ class _Table:
 
 
 def _load(
-    ours: str, stored: Stored, given: Mapping[str, Tensor], model: nn.Module, config: ModelConfig
+    given: Mapping[str, Tensor], stored: Stored, parts: Sequence[Tensor], config: ModelConfig
 ) -> Tensor:
-    """Return one of Regard's tensors, converted from those of transformers."""
-    parts = saved_tensors(model)[ours].split(_rows(ours, stored, model))
+    """Return one of Regard's tensors, which has these parts, from those of transformers."""
     for name, part in zip(stored.names, parts, strict=True):
         found, fitting = tuple(given[name].shape), tuple(stored.layout.save(part, config).shape)
         if found != fitting:
@@ -298,13 +297,12 @@ def _load(
     return torch.cat([stored.layout.load(given[name], config) for name in stored.names])
 
 
-def _rows(ours: str, stored: Stored, model: nn.Module) -> list[int]:
-    """Return the number of rows of each transformers tensor in one of Regard's."""
-    rows, parts = saved_tensors(model)[ours].shape[0], len(stored.names)
-    owner = model.get_submodule(ours.rsplit(".", 2)[0])
+def _split(ours: str, tensor: Tensor, table: "_Table", model: nn.Module) -> tuple[Tensor, ...]:
+    """Return the rows of one of Regard's tensors for each of those of transformers."""
+    parts, owner = len(table.stored(ours).names), model.get_submodule(ours.rsplit(".", 2)[0])
     if parts == 3 and isinstance(owner, SelfAttention):
-        return [heads * owner.d_head for heads in owner.heads]
-    return [rows // parts] * parts
+        return tensor.split([heads * owner.d_head for heads in owner.heads])
+    return tensor.split(len(tensor) // parts)
 
 
 def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str, Tensor]:
