@@ -8,14 +8,19 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 from msgspec import structs
 
+from browser import driven
 from skips import skipped_lines
 from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, contents, write_data
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
 settings.register_profile("regard", deadline=None, derandomize=True)
@@ -157,6 +162,23 @@ def regard(
         )
 
     return command
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Chromium, driven by Playwright."""
+    with driven() as found:
+        yield found
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Hugging Face's cache, which is empty; the network mustn't be asked."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")

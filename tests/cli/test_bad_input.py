@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from regard import files
-from regard.text.tokenizer import Tokenizer
 from tiny import BLOCK, MIXED, MODEL, STEPS, Command, refused, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
@@ -293,34 +292,34 @@ def test_a_mistake_is_explained(regard: Command, folder: Path, run: Path, comman
         assert "accuracy" not in outcome.out, "a mistake is found before the work"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "pretrain nowhere.txt --out run",
-        "train text nowhere.txt --out run",
-        "train questions nowhere.tsv --out run",
-        "train classification nowhere.tsv --out full",
-        "finetune nowhere.tsv --from nowhere --out full",
-        "convert nowhere --out run",
-        "export-hf nowhere --out full",
-        "import-hf nowhere --out full",
-        "pack nowhere.txt --out full",
-        "index nowhere.txt --out text.txt",
-        "book --only nowhere --out text.txt",
-        "study run nowhere --out text.txt",
-        "look nowhere Ada --out full",
-        "head-scores nowhere Ada --out full",
-        "birthplaces --data nowhere --out text.txt",
-    ],
+TAKEN = (
+    "pretrain nowhere.txt --out run",
+    "train text nowhere.txt --out run",
+    "train questions nowhere.tsv --out run",
+    "train classification nowhere.tsv --out full",
+    "finetune nowhere.tsv --from nowhere --out full",
+    "convert nowhere --out run",
+    "export-hf nowhere --out full",
+    "import-hf nowhere --out full",
+    "pack nowhere.txt --out full",
+    "index nowhere.txt --out text.txt",
+    "book --only nowhere --out text.txt",
+    "study run nowhere --out text.txt",
+    "look nowhere Ada --out full",
+    "head-scores nowhere Ada --out full",
+    "birthplaces --data nowhere --out text.txt",
 )
+
+
 def test_a_place_that_is_taken_is_named_before_anything_is_read(
-    regard: Command, folder: Path, command: str
+    regard: Command, folder: Path
 ) -> None:
     (folder / "full").mkdir()
     put(folder, "full/mine.txt", "mine")
-    outcome = regard(*command.split())
-    refused(outcome, command.split()[-1])
-    assert "nowhere" not in outcome.err
+    for command in TAKEN:
+        outcome = regard(*command.split())
+        refused(outcome, command.split()[-1])
+        assert "nowhere" not in outcome.err, command
 
 
 def test_only_training_runs_in_several_processes(
@@ -336,53 +335,34 @@ def test_only_training_runs_in_several_processes(
 # runs
 
 
-@pytest.mark.parametrize("command", [GENERATE, EVALUATE, "evaluate run text.txt", FINETUNE])
-def test_another_runs_tokenizer_is_refused(
-    regard: Command, run: Path, stranger: Path, command: str
-) -> None:
-    own = Tokenizer.load(run).fingerprint
-    shutil.copy(stranger / "tokenizer.json", run)
-    refused(regard(*command.split()), own, Tokenizer.load(stranger).fingerprint, "tokenizer.json")
+WEIGHTS, CONFIG = "model.safetensors", "config.toml"
+SIZES = f"run/{WEIGHTS}: … {CONFIG}"
+DAMAGES: list[tuple[str, str, Callable[[bytes], bytes], str]] = [
+    (GENERATE, WEIGHTS, lambda data: data[:-1], f"run/{WEIGHTS}: is damaged"),
+    (EVALUATE, CONFIG, lambda data: data.replace(b"d_model = 16", b"d_model = 32"), SIZES),
+    (
+        "look run Ada",
+        CONFIG,
+        lambda data: data.replace(b"[model]", b"[model"),
+        f"run/{CONFIG}: isn't TOML",
+    ),
+    (FINETUNE, "tokenizer.json", lambda _: b"]", "run/tokenizer.json: is no tokenizer"),
+    ("evaluate run text.txt", "origin.json", lambda _: b"3", "run/origin.json: holds no table"),
+]
+"""Each with a command that loads a run; all that can be damaged is in tests/runs/test_run.py."""
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "names", "says"),
-    [
-        ("model.safetensors", lambda data: data[:-1], "model.safetensors", "damaged"),
-        (
-            "config.toml",
-            lambda data: data.replace(b"d_model = 16", b"d_model = 32"),
-            "model.safetensors",
-            "config.toml",
-        ),
-        (
-            "config.toml",
-            lambda data: data.replace(b"[model]", b"[model"),
-            "config.toml",
-            "isn't TOML",
-        ),
-        ("tokenizer.json", lambda _: b"]", "tokenizer.json", "is no tokenizer"),
-        ("origin.json", lambda _: b"3", "origin.json", "holds no table"),
-    ],
-    ids=["cut weights", "another size", "no TOML", "no tokenizer", "no table"],
-)
-@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE, "look run Ada"])
+@pytest.mark.parametrize(("command", "name", "damage", "says"), DAMAGES)
 def test_a_damaged_file_of_a_run_is_named(
     regard: Command,
     run: Path,
     command: str,
     name: str,
     damage: Callable[[bytes], bytes],
-    names: str,
     says: str,
 ) -> None:
     put(run, name, damage((run / name).read_bytes()))
-    refused(regard(*command.split()), f"run/{names}", says)
-
-
-def test_missing_weights_are_refused(regard: Command, run: Path) -> None:
-    (run / "model.safetensors").unlink()
-    refused(regard(*EVALUATE.split()), "run", "--resume")
+    refused(regard(*command.split()), *says.split(" … "))
 
 
 # texts and prompts
@@ -526,25 +506,27 @@ def test_a_full_disk_is_told_and_no_file_is_half_written(
 
 
 @pytest.mark.parametrize(
-    "after",
-    [0, 3, 6, 8, *(pytest.param(write, marks=pytest.mark.slow) for write in (1, 2, 4, 5, 7))],
+    "after", [(0, 3, 6, 8), pytest.param((1, 2, 4, 5, 7), marks=pytest.mark.slow)]
 )
 def test_training_goes_on_where_the_full_disk_stopped_it(
-    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, after: int
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, after: tuple[int, ...]
 ) -> None:
-    command = (*PRETRAIN.split(), *SMALL.split(), "training.checkpoint_every=2")
-    succeeded(regard(*command, "--out", "undisturbed"))
-    with monkeypatch.context() as full:
-        fill_disk(full, after)
-        outcome = regard(*command)
-    assert outcome.code == 1
-    assert outcome.err.splitlines()[-1].startswith("regard: ")
-    assert "Traceback" not in outcome.err
-    succeeded(regard(*command, "--resume"))
-    for name in ("model.safetensors", "config.toml", "tokenizer.json"):
-        assert (folder / "new" / name).read_bytes() == (folder / "undisturbed" / name).read_bytes()
-    lines = (folder / "new/metrics.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3]
+    command = (*PRETRAIN.split(), *SMALL.split(), "training.checkpoint_every=2", "--out")
+    succeeded(regard(*command, "undisturbed"))
+    for written in after:
+        run = f"stopped-{written}"
+        with monkeypatch.context() as full:
+            fill_disk(full, written)
+            outcome = regard(*command, run)
+        assert outcome.code == 1, run
+        assert outcome.err.splitlines()[-1].startswith("regard: "), run
+        assert "Traceback" not in outcome.err
+        succeeded(regard(*command, run, "--resume"))
+        for name in (WEIGHTS, CONFIG, "tokenizer.json"):
+            expected = (folder / "undisturbed" / name).read_bytes()
+            assert (folder / run / name).read_bytes() == expected, run
+        lines = (folder / run / "metrics.jsonl").read_text("utf-8").splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [1, 2, 3], run
 
 
 def failing(error: BaseException) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from msgspec import structs
 
-from browser import driven, watched
+from browser import watched
 from regard.comparison.page import save_page
 from regard.comparison.table import Comparison
 from tiny_comparisons import COSTS, DIVERGED, finished, made_up, with_metrics
@@ -20,12 +20,6 @@ pytestmark = pytest.mark.slow
 
 Scheme = Literal["light", "dark"]
 SCORES = {"softmax": 0.9, "elu": 0.5, "a-mechanism-with-a-very-long-name-" * 3: 0.7}
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -45,21 +46,53 @@ TINY = [
 ]
 
 
-SMALL = [*TINY, "world.people=80", "world.absent=20"]
+SMALL = [*TINY, "world.people=80", "world.absent=20", "world.biographies=2"]
 
 
-def small_study(out: Path) -> Recall:
+class Steps(Logger):
+    """Collects the steps of a training that are logged."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def log(self, record: Record) -> None:
+        self.seen.append(record["step"])
+
+
+def small_study(out: Path, logger: Logger) -> Recall:
     return recall(
         out,
         WorldConfig(people=80, absent=20, biographies=2),
         choose_stages("demo", TINY),
-        ExecutionOptions(environment=ENVIRONMENT, quiet=True),
+        ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(logger,)),
     )
 
 
+@contextmanager
+def on_threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Recall:
-    return small_study(tmp_path_factory.mktemp("recall") / "out")
+def logger() -> Steps:
+    return Steps()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, logger: Steps) -> Recall:
+    """The study on one thread, on which models are trained one after the other."""
+    with on_threads(1):
+        return small_study(tmp_path_factory.mktemp("recall") / "out", logger)
+
+
+@pytest.mark.usefixtures("found")
+def test_more_loggers_see_the_training(logger: Steps) -> None:
+    assert logger.seen[:2] == [3, 6]
 
 
 def test_a_peak_memory_that_is_unknown_is_no_figure(found: Recall) -> None:
@@ -70,32 +103,17 @@ def test_a_peak_memory_that_is_unknown_is_no_figure(found: Recall) -> None:
     assert found.figures().keys() - unknown.figures().keys() == {"peak_memory_mb"}
 
 
-def test_the_same_seed_gives_the_same_numbers(found: Recall, tmp_path: Path) -> None:
-    again = small_study(tmp_path / "again").figures()
-    for changing in ("seconds", "peak_memory_mb"):
-        assert again.pop(changing) > 0
-    assert again.items() <= found.figures().items()
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_models_trained_side_by_side_are_those_trained_on_one_thread_each(tmp_path: Path) -> None:
-    together = small_study(tmp_path / "together").arms
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
-    for name, run in small_study(tmp_path / "alone").arms.items():
+def test_models_trained_side_by_side_are_those_trained_on_one_thread_each(
+    found: Recall, tmp_path: Path
+) -> None:
+    with on_threads(2):
+        together = small_study(tmp_path / "together", Steps()).arms
+        assert torch.get_num_threads() == 2
+    for name, run in found.arms.items():
         weights = together[name].model.state_dict()
         assert all(torch.equal(x, weights[key]) for key, x in run.model.state_dict().items()), name
 
 
-@pytest.mark.usefixtures("two_threads")
 def test_a_training_that_is_stopped_stops_the_other() -> None:
     def stop(_: ExecutionOptions) -> None:
         raise InterruptedTraining("stopped by the user")
@@ -106,7 +124,7 @@ def test_a_training_that_is_stopped_stops_the_other() -> None:
             with options.publishing():
                 time.sleep(0.01)
 
-    with pytest.raises(InterruptedTraining, match="by the user"):
+    with on_threads(2), pytest.raises(InterruptedTraining, match="by the user"):
         _train_side_by_side(stop, train_on, ExecutionOptions(environment=ENVIRONMENT))
 
 
@@ -216,11 +234,15 @@ def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> N
 
 
 def test_demo_prints_a_table_and_the_path_of_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    found: Recall, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Its figures are those of the study with the same seed."""
     out, figures = tmp_path / "out", tmp_path / "figures.json"
-    assert main.run(["demo", "--out", str(out), "--json", str(figures), *SMALL]) == 0
-    shown = capsys.readouterr().out
+    command = ["demo", "--out", str(out), "--json", str(figures), "--device", "cpu"]
+    with on_threads(1):
+        assert main.run([*command, "--precision", "float32", *SMALL]) == 0
+    shown, told = capsys.readouterr()
+    assert told.startswith("pretrained (1 of 4) ")
     assert shown.startswith(f"Folder: {out}\n")
     for name, folder in ((PRETRAINED, "pretrained"), (FINETUNED, "finetuned"), (UNTRAINED, "–")):
         assert re.search(rf"{name} .*% .*│ {folder} ", shown), "rows have their folders"
@@ -228,7 +250,11 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
     assert "Chosen:" in shown
     assert f"Report: {out / 'report.html'}" in shown
     assert "always the commonest place" in shown
-    assert 0 <= json.loads(figures.read_text())["auroc"] <= 1
+    again = json.loads(figures.read_text())
+    assert 0 <= again["auroc"] <= 1
+    for changing in ("seconds", "peak_memory_mb"):
+        assert again.pop(changing) > 0
+    assert again.items() <= found.figures().items()
 
 
 def test_a_demo_needs_absent_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,8 +263,8 @@ def test_a_demo_needs_absent_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "out").exists()
 
 
-def test_the_seed_of_a_demo_may_be_a_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_demo_may_have_its_seed_as_a_setting_and_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seeds = []
 
@@ -247,21 +273,12 @@ def test_the_seed_of_a_demo_may_be_a_setting(
         raise InterruptedTraining("")
 
     monkeypatch.setattr("regard.experiments.recall.recall", stop)
-    main.run(["demo", "--out", str(tmp_path / "out"), "seed=3"])
-    assert seeds == [3, 3]
-
-
-def test_a_second_demo_says_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "demo").mkdir(parents=True)
-    assert main.run(["demo", *SMALL]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith(
-        f"Folder: {Path('runs/demo-2')}, since {Path('runs/demo')} exists\n"
-    )
-    assert shown.err.startswith("pretrained (1 of 4) ")
+    main.run(["demo", "seed=3"])
+    assert seeds == [3, 3]
+    says = f"Folder: {Path('runs/demo-2')}, since {Path('runs/demo')} exists\n"
+    assert capsys.readouterr().out == says
 
 
 @pytest.mark.parametrize(("left", "lines"), [(2 * STATED, 1), (STATED / 4, 0)])
@@ -273,22 +290,6 @@ def test_a_demo_longer_than_stated_is_announced_once(
     for step in (FIRST_STEPS, FIRST_STEPS + 20):
         logger.log({"step": step, "seconds_left": left})
     assert len(capsys.readouterr().err.splitlines()) == lines
-
-
-def test_more_loggers_see_the_training(tmp_path: Path) -> None:
-    seen: list[int] = []
-
-    class Steps(Logger):
-        def log(self, record: Record) -> None:
-            seen.append(record["step"])
-
-    recall(
-        tmp_path / "out",
-        WorldConfig(people=80, absent=20, biographies=2),
-        choose_stages("demo", TINY),
-        ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(Steps(),)),
-    )
-    assert seen[:2] == [3, 6]
 
 
 def test_runs_record_the_files_of_the_world(found: Recall) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_views import TOKENS, tiny_view
 
-from browser import axe, driven, watched
+from browser import axe, watched
 from regard.explorer.page import View
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ PIXELS = """
 """
 """Red, green, blue and opacity of each."""
 Scheme = Literal["light", "dark"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import axe, driven, violations
+from browser import axe, violations
 from regard import edits
 from regard.explorer import page as pages
 from tiny import Command, succeeded
@@ -39,12 +39,6 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     ]
     with served(*runs, broken, *others) as port:
         yield port
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @contextmanager
