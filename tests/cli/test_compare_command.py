@@ -24,7 +24,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
 
 
-def test_a_grid_is_trained_once_and_shown_again(regard: Command, folder: Path) -> None:
+def test_a_grid_is_trained_once_and_shown_again_in_any_width(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = succeeded(regard(*AXES, "--out", "sweep", "--json", "rows.json"))
     assert "cells: 6 (3 × 2 seeds)" in first.out
     assert "refused: model.attention.kind=linformer: linformer attention does not" in first.out
@@ -36,16 +38,10 @@ def test_a_grid_is_trained_once_and_shown_again(regard: Command, folder: Path) -
     shown = succeeded(regard("compare", "sweep"))
     assert shown.out in again.out
     assert "cells: 6 of 6 have ended" in shown.out
-
-
-def test_a_narrow_terminal_shows_every_word(
-    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    succeeded(regard(*AXES, "--out", str(folder / "sweep")))
     for name, value in {"FORCE_COLOR": "1", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", succeeded(regard("compare", "sweep")).out)
-    table, _, _ = shown.partition("intervals need")
+    narrow = re.sub(r"\x1b\[[0-9;]*m", "", succeeded(regard("compare", "sweep")).out)
+    table, _, _ = narrow.partition("intervals need")
     assert "…" not in table
     assert max(map(len, table.splitlines())) <= 80
     assert table.count("attention") == table.count("softmax") > 1, "each part names its rows"

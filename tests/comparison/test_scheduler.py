@@ -1,33 +1,28 @@
-"""Grids are trained once, joined, added to, and refused where the folder isn't theirs."""
+"""Grids are trained once, joined, added to, and refused where the folder isn't theirs.
+
+`regard.compare` is the command as a function.
+"""
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+import regard
 from plans import plan_named
-from regard.comparison import scheduler
+from regard import api
 from regard.comparison.folder import read_cells
 from regard.comparison.grid import Grid
 from regard.comparison.plan import estimate, plan_comparison
 from regard.comparison.scheduler import add_to_comparison, train_comparison
-from regard.comparison.summary import summarize
+from regard.comparison.summary import summarize, summarize_suite
 from regard.comparison.table import Comparison
 from regard.errors import UserError
 from tiny import contents
-from tiny_comparisons import KIND, LR, TINY, run_here, tiny_grid
+from tiny_comparisons import KIND, LR, TINY, tiny_grid
 from tiny_tasks import SETTINGS as OPTIONS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_this_process() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "run_locally", run_here)
-        patch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
-        yield
 
 
 def trained(grid: Grid, out: Path) -> Comparison:
@@ -174,3 +169,40 @@ def test_an_estimate_is_of_all_cells(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [one.cells for one in found] == [2] * 4
     assert all(one.parameters and one.operations and one.seconds for one in found)
     assert not contents(tmp_path)
+
+
+# As functions
+
+
+def test_the_function_returns_what_the_folder_holds(tmp_path: Path) -> None:
+    found = regard.compare(
+        "mqar",
+        over={KIND: ["softmax", "elu"]},
+        tune={LR: [1e-3, 1e-2, 1e-1]},
+        seeds=2,
+        baseline={KIND: "elu"},
+        settings=TINY,
+        out=tmp_path / "sweep",
+        device="cpu",
+    )
+    assert found.table() == summarize(tmp_path / "sweep").table()
+    assert found.table()[1]["verdict"] == "baseline"
+
+
+def test_a_suite_is_a_comparison_per_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "load_suite", lambda _: [tiny_grid(seeds=1)])
+    found = regard.compare_suite("one", out=tmp_path, settings=["training.steps=2"], device="cpu")
+    assert list(found) == ["mqar"]
+    assert len(found["mqar"].cells) == 4
+    assert {cell.recipe["training"]["steps"] for cell in found["mqar"].cells} == {2}
+    assert summarize_suite(tmp_path)["mqar"].table() == found["mqar"].table()
+    assert (tmp_path / "index.md").exists()
+
+
+def test_an_executor_with_a_wrong_resource(tmp_path: Path) -> None:
+    executor = {"kind": "slurm", "mem": 8}
+    with pytest.raises(UserError, match="unknown field `mem`; allowed: cluster, timeout_min"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor=executor)
+    with pytest.raises(UserError, match="did you mean slurm"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor="slrm")
+    assert not list(tmp_path.iterdir())

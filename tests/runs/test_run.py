@@ -47,9 +47,13 @@ def logits(run: Run) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize(
-    "setting", ["model.dropout=0.5", "model.positions.kind=learned", "model.tie_head=true"]
+    ("tokenizer", "setting"),
+    [
+        ("characters", "model.dropout=0.5"),
+        ("words", "model.positions.kind=learned"),
+        ("byte-pairs", "model.tie_head=true"),
+    ],
 )
 def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str) -> None:
     run = saved(new_run(tmp_path / "run", setting, tokenizer=tokenizer))
@@ -111,11 +115,6 @@ def test_another_runs_tokenizer_is_refused_with_both_named(run: Path, stranger: 
     assert other.fingerprint in message
     assert str(run / "model.safetensors") in message
     assert str(run / "tokenizer.json") in message
-
-
-def test_another_runs_weights_are_refused(run: Path, stranger: Path) -> None:
-    shutil.copy(stranger / "model.safetensors", run)
-    assert Tokenizer.load(stranger).fingerprint in refusal(run)
 
 
 def flipped(data: bytes) -> bytes:
