@@ -293,6 +293,7 @@ def test_questions_without_answers_are_predicted_and_not_scored(
     figures = read_json(folder / "figures.json")
     assert figures["questions"] == len(PEOPLE) == sum(figures["verdicts"].values())
     assert set(figures) == {"questions", "verdicts"}
+    assert f"{len(PEOPLE)} questions" in outcome.out.splitlines()
     assert "accuracy" not in outcome.out
     assert "report.html" in outcome.out
 

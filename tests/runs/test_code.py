@@ -33,13 +33,24 @@ TEXTS = [*BIOGRAPHIES, *(question.text for question in QUESTIONS)]
 SETTINGS = [*MODEL, *STEPS, "model.attention.kind=mine.py:Mine", "model.attention.scale=2"]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with custom attention, its code and the list of trusted files. See `run`."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("REGARD_TRUSTED_CODE", str(folder / "config/trusted"))
+        (folder / "mine.py").write_text(FILE, "utf-8")
+        api.pretrain(TEXTS, out=folder / "run", settings=SETTINGS, device="cpu")
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run with custom attention, trained in the current folder."""
+def run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the run, in the current folder."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "config/trusted"))
-    (tmp_path / "mine.py").write_text(FILE, "utf-8")
-    api.pretrain(TEXTS, out=tmp_path / "run", settings=SETTINGS, device="cpu")
     return tmp_path / "run"
 
 
