@@ -1,14 +1,15 @@
 """Every command does what it says, on the smallest data."""
 
+import gc
 import io
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from regard import __version__, api
+from regard.cli import main
 from regard.config import convert, override
 from regard.errors import UserError
 from regard.evaluation.evaluate import save_predictions
@@ -481,10 +483,9 @@ def test_config_prints_a_recipe_that_can_be_given_back(regard: Command, folder: 
     for name in RECIPES:
         outcome = succeeded(regard("config", "--recipe", name, "training.batch=3"))
         expected = override(RECIPES[name], ["training.batch=3"])
-        assert convert(tomllib.loads(outcome.out), Recipe, where="") == expected
-        (folder / "mine.toml").write_text(outcome.out, encoding="utf-8")
-        again = succeeded(regard("config", "--recipe", "mine.toml"))
-        assert again.out == outcome.out
+        assert convert(tomllib.loads(outcome.out), Recipe, where="") == expected, name
+    (folder / "mine.toml").write_text(outcome.out, encoding="utf-8")
+    assert succeeded(regard("config", "--recipe", "mine.toml")).out == outcome.out
     assert succeeded(regard("config")).out == succeeded(regard("config", "--recipe", "default")).out
 
 
@@ -530,13 +531,15 @@ def test_help_waits_for_no_heavy_library() -> None:
     assert done.stdout.endswith(f"{__version__}\n")
 
 
-def test_a_terminal_without_unicode_is_no_reason_to_stop(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", "data", "pairs", "pairs.tsv"],
-        cwd=folder,
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert b"Where was Ada Finch born?" in done.stdout
+def test_a_terminal_without_unicode_is_no_reason_to_stop(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.BytesIO()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "cp1252", write_through=True))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(gc, "set_threshold", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["data", "pairs", "pairs.tsv"])
+    assert ended.value.code == 0
+    assert b"x: Where was Ada Finch born??Rome\ny: \xb7\xb7" in printed.getvalue()

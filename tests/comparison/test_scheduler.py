@@ -43,27 +43,24 @@ def sweep(one_seed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(one_seed, tmp_path / "sweep"))
 
 
-def test_a_grid_becomes_a_table_and_its_files(tmp_path: Path) -> None:
-    found = trained(tiny_grid(), tmp_path / "sweep")
-    table = found.table()
+def test_a_grid_becomes_a_table_and_its_files(one_seed: Path) -> None:
+    table = summarize(one_seed).table()
     assert [record[KIND] for record in table] == ["softmax", "elu"]
-    assert all(record["seeds"] == 2 for record in table)
-    names = {path.name for path in (tmp_path / "sweep").iterdir()}
-    assert names == {
+    assert all(record["seeds"] == 1 for record in table)
+    assert {path.name for path in one_seed.iterdir()} == {
         *(".lock", "cells", "report.html", "sweep.json"),
         *("table.csv", "table.json", "table.md", "table.tex"),
     }
-    assert json.loads((tmp_path / "sweep" / "table.json").read_text())["rows"] == table
+    assert json.loads((one_seed / "table.json").read_text())["rows"] == table
 
 
-def test_a_larger_grid_trains_the_new_cells_alone(tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    trained(tiny_grid(), out)
-    before = contents(out / "cells")
-    found = trained(tiny_grid(tune={LR: [0.003]}, over={KIND: ["elu", "bigbird"]}), out)
-    after = contents(out / "cells")
+def test_a_larger_grid_trains_the_new_cells_alone(sweep: Path) -> None:
+    before = contents(sweep / "cells")
+    over = {KIND: ["elu", "bigbird"]}
+    found = trained(tiny_grid(tune={LR: [0.003]}, over=over, seeds=2), sweep)
+    after = contents(sweep / "cells")
     assert all(after[path] == content for path, content in before.items())
-    assert len(read_cells(out)) == 2 * 2 * 2 + 2 * 2
+    assert len(read_cells(sweep)) == 2 * 2 + 2 * 2
     assert found.sweep.tune == {LR: ("0.001", "0.01", "0.003")}
     assert [record[KIND] for record in found.table()] == ["softmax", "elu", "bigbird"]
 
@@ -178,7 +175,7 @@ def test_the_function_returns_what_the_folder_holds(tmp_path: Path) -> None:
     found = regard.compare(
         "mqar",
         over={KIND: ["softmax", "elu"]},
-        tune={LR: [1e-3, 1e-2, 1e-1]},
+        tune={LR: [1e-3]},
         seeds=2,
         baseline={KIND: "elu"},
         settings=TINY,
@@ -186,6 +183,7 @@ def test_the_function_returns_what_the_folder_holds(tmp_path: Path) -> None:
         device="cpu",
     )
     assert found.table() == summarize(tmp_path / "sweep").table()
+    assert [record["seeds"] for record in found.table()] == [2, 2]
     assert found.table()[1]["verdict"] == "baseline"
 
 

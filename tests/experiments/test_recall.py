@@ -15,6 +15,7 @@ from msgspec import structs
 from made_answers import made_answer
 from regard.cli import main
 from regard.environment import ExecutionEnvironment
+from regard.evaluation.report import Report
 from regard.experiments.recall import (
     FINETUNED,
     FIRST_STEPS,
@@ -90,6 +91,11 @@ def found(tmp_path_factory: pytest.TempPathFactory, logger: Steps) -> Recall:
         return small_study(tmp_path_factory.mktemp("recall") / "out", logger)
 
 
+@pytest.fixture(scope="module")
+def report(found: Recall) -> Report:
+    return recall_report(found, ENVIRONMENT)
+
+
 @pytest.mark.usefixtures("found")
 def test_more_loggers_see_the_training(logger: Steps) -> None:
     assert logger.seen[:2] == [3, 6]
@@ -128,8 +134,8 @@ def test_a_training_that_is_stopped_stops_the_other() -> None:
         _train_side_by_side(stop, train_on, ExecutionOptions(environment=ENVIRONMENT))
 
 
-def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
-    page = recall_report(found, ENVIRONMENT).html()
+def test_the_report_tells_all_that_was_asked(found: Recall, report: Report) -> None:
+    page = report.html()
     for part in (
         *found.accuracies,
         "AUROC",
@@ -145,23 +151,34 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
     assert page.count('class="regard-view"') == 1, "attention of the model"
 
 
-def test_right_answers_are_ranked_against_wrong_ones(found: Recall) -> None:
+def test_right_answers_are_ranked_and_inventions_compared_with_chance(found: Recall) -> None:
+    """Every second answer is right, and every invention a place of a namesake: it is told."""
     half = [
         structs.replace(answer, best_guess=answer.expected if i % 2 else "nowhere")
         for i, answer in enumerate(found.text_only)
     ]
-    results = recall_report(found._replace(text_only=half), ENVIRONMENT).results
+    known = {p.name.split()[1]: p.place for p in found.world.people if p.statements}
+    absent = [
+        structs.replace(answer, best_guess=known[person.name.split()[1]])
+        for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
+    ]
+    changed = found._replace(text_only=half, absent=absent)
+    results = recall_report(changed, ENVIRONMENT).results
     areas = results["AUROC, right against wrong"]
     assert set(areas) == set(half[0].scores)
     assert all(re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", text) for text in areas.values())
+    shown = results["Invented answers"]["a birthplace of someone with that last name"]
+    share, chance = shown.split(", by chance ")
+    assert share.startswith("100.0%")
+    assert 0 < float(chance.rstrip("%")) < 50
 
 
-def test_every_answer_has_a_verdict(found: Recall) -> None:
+def test_every_answer_has_a_verdict(found: Recall, report: Report) -> None:
     for group, counts in found.verdicts.items():
         assert sum(counts.values()) == len(found.world.group(group))
         stated = group != "absent"
         assert set(counts) <= ({"recalled", "misremembered"} if stated else {"lucky", "invented"})
-    shown = recall_report(found, ENVIRONMENT).results["Verdicts by group"]
+    shown = report.results["Verdicts by group"]
     assert list(shown) == list(GROUPS.values())
     counted = [sum(map(int, re.findall(r"\d+", line))) for line in shown.values()]
     assert counted == [len(found.world.group(group)) for group in GROUPS]
@@ -217,20 +234,6 @@ def test_text_alone_is_read_as_often_as_text_among_questions(found: Recall) -> N
     text_only = Run.load(found.arms[PRETRAINED].path.parent / "text-only")
     assert text_only.origin["steps"] == round(0.8 * 6)
     assert text_only.origin["questions"] == 0
-
-
-def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> None:
-    """Where every answer is a place of a namesake, the report says so."""
-    known = {p.name.split()[1]: p.place for p in found.world.people if p.statements}
-    absent = [
-        structs.replace(answer, best_guess=known[person.name.split()[1]])
-        for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
-    ]
-    results = recall_report(found._replace(absent=absent), ENVIRONMENT).results
-    shown = results["Invented answers"]["a birthplace of someone with that last name"]
-    share, chance = shown.split(", by chance ")
-    assert share.startswith("100.0%")
-    assert 0 < float(chance.rstrip("%")) < 50
 
 
 def test_demo_prints_a_table_and_the_path_of_the_report(

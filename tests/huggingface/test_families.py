@@ -161,7 +161,7 @@ def test_greedy_choice_and_beam_search_write_what_transformers_writes(
     eos = 6
     marks: dict[str, Any] = {"eos_token_id": eos, "pad_token_id": 1, "bos_token_id": 0}
     theirs: Any = without_upcasts(tiny(family, variant, **marks))
-    model, prompts = ours(theirs), ids(20, 5)
+    model, prompts = ours(theirs), ids(10, 5)
     prompts = torch.where(prompts == eos, eos + 1, prompts)
     options: dict[str, Any] = {"max_new_tokens": 7, "do_sample": False, "eos_token_id": eos}
     if theirs.config.is_encoder_decoder:
