@@ -54,7 +54,6 @@ MISTAKES = {
         ("pretrain gone.txt --out new", "gone.txt: no such file"),
         ("pretrain 'my  own text.txt' --out new", "my  own text.txt: no such file"),
         ("pretrain empty.txt --out new", "empty.txt: is empty"),
-        ("pretrain empty --out new", "empty: has no text files"),
         (f"{PRETRAIN} --tokenizer nowhere", "nowhere/tokenizer.json"),
         (f"pretrain more.txt --out new --tokenizer run {SMALL}", "more.txt:3: the vocabulary has"),
         (f"{PRETRAIN} --questions pairs.tsv", "objective.questions"),
@@ -65,7 +64,6 @@ MISTAKES = {
         (f"{PRETRAIN} --device cuda:99", "--device cuda:99: "),
         (f"{PRETRAIN} --mix a=1", "--mix: is for packed corpora"),
         (f"{PRETRAIN} model.layers=2", "model.layers"),
-        (f"{PRETRAIN} training.steps=none", "either epochs or steps"),
         (f"{PRETRAIN} pretraining.steps=3", "training?"),
         (f"{PRETRAIN} data.documents=files objective.span_corruption=0.5", "data.documents"),
         (
@@ -87,7 +85,6 @@ MISTAKES = {
         ("finetune pairs.tsv --from text.txt --out new", "text.txt: is not a run folder"),
         ("finetune inputs.tsv --from run --out new", "inputs.tsv:1: "),
         (f"{FINETUNE} model.n_layers=2", "can't be changed"),
-        (f"{FINETUNE} tokenizer.kind=words", "can't be changed"),
         (f"{FINETUNE} --device meta", "--device meta: "),
     ],
     "train": [
@@ -109,7 +106,6 @@ MISTAKES = {
         (f"{QUESTIONS} --device abacus", "--device abacus: "),
         (f"{TEXT} --device abacus", "--device abacus: "),
         (f"{TEXT} --freeze body", "adapts trained weights; give them by --from"),
-        (f"{TEXT} training.lora.rank=2", "adapts trained weights; give them by --from"),
         (f"{QUESTIONS} --from nowhere", "give a run folder or, for a Hugging Face model"),
         (f"{QUESTIONS} --from run --tokenizer run", "comes with --from"),
         (f"{QUESTIONS} --from run model.n_layers=4", "model.n_layers = 4"),
@@ -124,7 +120,6 @@ MISTAKES = {
     "evaluate": [
         ("evaluate run", "run: has no task and no held-out text; name a file"),
         ("evaluate nowhere pairs.tsv", "nowhere: is not a run folder"),
-        ("evaluate . text.txt", "is not a run folder"),
         ("evaluate run more.txt", "more.txt:3: the vocabulary has no 'Ł'"),
         ("evaluate run bad.tsv", "bad.tsv:2: has no answer"),
         ("evaluate run long.tsv", f"context length is {BLOCK}"),
@@ -152,7 +147,6 @@ MISTAKES = {
         (f"{GENERATE} --num-beams 2 --top-p 0.9", "--top-p is for sampling, and --num-beams"),
         (f"{GENERATE} --length-penalty 1", "--length-penalty is for beam search; add --num-beams"),
         (f"{GENERATE} --early-stopping never", "--early-stopping is for beam search"),
-        (f"{GENERATE} --num-beams 2 --num-return-sequences 3", "can't return 3 of 2 beams"),
         (f"{GENERATE} --num-beams 2 --early-stopping soon", "--early-stopping"),
     ],
     "ask and calibrate": [
@@ -175,7 +169,6 @@ MISTAKES = {
         ("index --out b", "Missing argument 'CORPUS...'"),
         ("index text.txt", "Missing option '--out'"),
         ("index nowhere --out b", "nowhere: no such file"),
-        ("index text.txt --out pairs.tsv", "exists but is not an index"),
         ("index text.txt --out no/b", "can't be written"),
         ("index text.txt --out b --documents line", "did you mean lines?"),
         ("index text.txt --out b --documents records", "choose lines, paragraphs or files"),
@@ -205,27 +198,13 @@ MISTAKES = {
             "linformer attention does not support causal masks",
         ),
         (
-            f"{TEXT} {SMALL} model.attention.kind=elu model.positions.kind=alibi",
-            "does not support a bias",
-        ),
-        (
-            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+linformer",
-            "layer 1: linformer attention does not support",
-        ),
-        (
             f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+sofmax",
             "model.pattern[1].attention.kind: sofmax: no such mechanism",
-        ),
-        (
-            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+mamba2 "
-            "model.pattern.1.window=4",
-            "layer 1: mamba2 attention does not support window masks",
         ),
         (
             f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax*5",
             "pattern has 5 layers, and n_layers = 2",
         ),
-        (f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax*0", "'0' is no number of layers"),
     ],
     "import-hf and export-hf": [
         ("import-hf --out new", "FOLDER"),
