@@ -109,23 +109,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose model has the same shape as `trained`, but whose tokenizer is another."""
-    from regard import api
-
-    path = tmp_path_factory.mktemp("stranger") / "run"
-    api.pretrain(
-        [text.replace("Rome", "Qome") for text in BIOGRAPHIES],
-        out=path,
-        questions=QUESTIONS[1::2],
-        settings=[*MODEL, *STEPS, *MIXED],
-        device="cpu",
-        precision="float32",
-    )
-    return path
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The test's own folder, with text.txt, pairs.tsv and inputs.tsv."""
