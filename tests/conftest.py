@@ -154,6 +154,17 @@ def browser() -> "Iterator[Browser]":
         yield found
 
 
+@pytest.fixture(scope="module")
+def without_workers() -> Iterator[None]:
+    """Train cells of comparisons in this process, on few rows."""
+    from tiny_comparisons import run_here
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.comparison.scheduler.run_locally", run_here)
+        patch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
+        yield
+
+
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Hugging Face's cache, which is empty; the network mustn't be asked."""

@@ -7,20 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from regard.comparison import scheduler
 from tiny import Command, refused, succeeded
-from tiny_comparisons import KIND, TINY, run_here, tiny_grid
+from tiny_comparisons import KIND, TINY, tiny_grid
+
+pytestmark = pytest.mark.usefixtures("without_workers")
 
 AXES = (
     *("compare", "mqar", "--over", "model.attention.kind=softmax,linformer"),
     *("--tune", "training.lr=1e-3,1e-2,1e-1", "--seeds", 2, *TINY),
 )
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "run_locally", run_here)
-    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
 
 
 def test_a_grid_is_trained_once_and_shown_again_in_any_width(

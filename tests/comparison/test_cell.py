@@ -32,6 +32,8 @@ from tiny import contents
 from tiny_comparisons import TINY
 from tiny_tasks import CPU, task_recipe
 
+pytestmark = pytest.mark.usefixtures("without_workers")
+
 SETTINGS = CellSettings(device="cpu")
 
 

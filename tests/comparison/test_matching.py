@@ -12,6 +12,8 @@ from regard.comparison.summary import summarize
 from regard.errors import UserError
 from tiny_comparisons import KIND, TINY, tiny_grid
 
+pytestmark = pytest.mark.usefixtures("without_workers")
+
 D_FF, FEATURES = "model.d_ff", "model.attention.features"
 
 

@@ -24,6 +24,8 @@ from tiny import contents
 from tiny_comparisons import KIND, LR, TINY, tiny_grid
 from tiny_tasks import SETTINGS as OPTIONS
 
+pytestmark = pytest.mark.usefixtures("without_workers")
+
 
 def trained(grid: Grid, out: Path) -> Comparison:
     return train_comparison(plan_comparison(grid), out, quiet=True)
