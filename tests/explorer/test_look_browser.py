@@ -355,7 +355,8 @@ def test_axe_finds_nothing(browser: "Browser", tmp_path: Path, scheme: Scheme) -
         for name in ways(page):
             button(page, name).click()
             page.locator(".view").hover()
-            assert violations(page) == [], name
+            # A view may be a part of a page, which has a heading of its own.
+            assert violations(page, without=["page-has-heading-one"]) == [], name
 
 
 def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path) -> None:
