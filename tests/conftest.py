@@ -8,14 +8,19 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 from msgspec import structs
 
+from browser import driven
 from skips import skipped_lines
 from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, contents, write_data
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
 settings.register_profile("regard", deadline=None, derandomize=True)
@@ -104,23 +109,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose model has the same shape as `trained`, but whose tokenizer is another."""
-    from regard import api
-
-    path = tmp_path_factory.mktemp("stranger") / "run"
-    api.pretrain(
-        [text.replace("Rome", "Qome") for text in BIOGRAPHIES],
-        out=path,
-        questions=QUESTIONS[1::2],
-        settings=[*MODEL, *STEPS, *MIXED],
-        device="cpu",
-        precision="float32",
-    )
-    return path
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The test's own folder, with text.txt, pairs.tsv and inputs.tsv."""
@@ -157,6 +145,34 @@ def regard(
         )
 
     return command
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Chromium, driven by Playwright."""
+    with driven() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def without_workers() -> Iterator[None]:
+    """Train cells of comparisons in this process, on few rows."""
+    from tiny_comparisons import run_here
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.comparison.scheduler.run_locally", run_here)
+        patch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
+        yield
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Hugging Face's cache, which is empty; the network mustn't be asked."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")

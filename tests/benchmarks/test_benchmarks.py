@@ -12,6 +12,7 @@ from benchmark_files import (
     choices,
     computer,
     contestants,
+    corpus_index,
     decoding_step,
     effects,
     gpu_attention,
@@ -241,3 +242,12 @@ def test_a_refusal_without_a_message_is_reported() -> None:
         raise AssertionError
 
     assert gpu_attention.usable({"a": fail}) == ({}, {"a": "AssertionError: "})
+
+
+def test_an_index_is_measured(tmp_path: Path) -> None:
+    text = corpus_index.fictional_text(20_000)
+    measured = corpus_index.measure(text, 20_000, tmp_path, number=5)
+    assert 0 < 20_000 - measured.text < 1_000
+    assert measured.file <= 9 * measured.text
+    assert len(measured.queries) == 10
+    assert corpus_index.table(measured).count("\n") == 9

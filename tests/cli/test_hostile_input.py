@@ -51,23 +51,21 @@ def test_a_hostile_setting_is_refused(setting: str, says: str, regard: Command) 
     refused(regard("config", setting), says)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("claim", b"", "claim: is damaged; delete it"),
-        ("claim", b"9" * 5000, "claim: is damaged; delete it"),
+def test_a_damaged_checkpoint_is_named(folder: Path, regard: Command) -> None:
+    succeeded(regard(*RESUME))
+    for name, content, says in [
         ("3/state.json", b"{\xff", "checkpoints/3: is damaged"),
         ("3/state.json", BRACKETS.encode(), "checkpoints/3: is damaged"),
-    ],
-)
-def test_a_damaged_checkpoint_is_named(
-    name: str, content: bytes, says: str, folder: Path, regard: Command
-) -> None:
-    succeeded(regard(*RESUME))
-    (folder / "new/checkpoints" / name).write_bytes(content)
-    found = regard(*RESUME)
-    assert (found.code, found.err.count("Traceback")) == (2, 0)
-    assert says in found.err.splitlines()[-1]
+        ("claim", b"", "claim: is damaged; delete it"),
+        ("claim", b"9" * 5000, "claim: is damaged; delete it"),
+    ]:
+        path = folder / "new/checkpoints" / name
+        before = path.read_bytes()
+        path.write_bytes(content)
+        found = regard(*RESUME)
+        assert (found.code, found.err.count("Traceback")) == (2, 0)
+        assert says in found.err.splitlines()[-1]
+        path.write_bytes(before)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes")

@@ -11,16 +11,6 @@ from tiny import Command, refused, succeeded
 from tiny_explored import tiny_folder
 
 TEXT = "Ada was born"
-OFFLINE = pytest.mark.usefixtures("offline")
-
-
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An empty cache, and no network."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
 
 
 @pytest.fixture
@@ -72,7 +62,7 @@ def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(
     assert entropies[1] >= 0.95
 
 
-@OFFLINE
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("command", ["look", "head-scores"])
 def test_what_cannot_be_opened_is_refused_in_one_line(
     command: str, regard: Command, folder: Path

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from regard.serve import server
 from regard.serve.server import listen
@@ -50,11 +49,10 @@ def test_an_edit_for_the_page_is_checked_first(regard: Command, folder: Path) ->
     refused(regard("serve", "run", "--edit", file), "edit.toml")
 
 
+@pytest.mark.usefixtures("offline")
 def test_what_hugging_face_has_not_left_here_is_refused_and_not_fetched(
-    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+    regard: Command, folder: Path
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
     save_run(folder / "run")
     refused(regard("serve", "run", "hf:someone/some-model"), "hf:someone/some-model: is no folder")
     (folder / "empty").mkdir()

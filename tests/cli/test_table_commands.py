@@ -205,6 +205,8 @@ def test_rows_of_each_task_are_held_out_and_scored(
     assert "this run: " in scored.out
     if predictions:
         assert len(said.read_text("utf-8").splitlines()) == 2
+    if task not in ("tagging", "retrieval"):  # others are read as classification is, above
+        return
     refused(regard("evaluate", "run", "a.jsonl"), "a.jsonl:22: ")
     with pytest.warns(UserWarning, match=r"bad rows left out: 2; the first: .*a\.jsonl:22: "):
         succeeded(regard("evaluate", "run", "a.jsonl", "--skip-bad"))

@@ -1,7 +1,6 @@
 """A cell is an ordinary run: resumed exactly, scored, and written by its newest attempt alone."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +32,8 @@ from tiny import contents
 from tiny_comparisons import TINY
 from tiny_tasks import CPU, task_recipe
 
+pytestmark = pytest.mark.usefixtures("without_workers")
+
 SETTINGS = CellSettings(device="cpu")
 
 
@@ -44,13 +45,6 @@ def outcome_of(path: Path) -> Outcome:
     found = read_outcome(path)
     assert found is not None
     return found
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_rows() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
-        yield
 
 
 @pytest.fixture(scope="module")

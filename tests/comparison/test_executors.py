@@ -1,5 +1,6 @@
 """Worker processes train cells, are replaced when they die, and end with their parent."""
 
+import ctypes
 import errno
 import io
 import os
@@ -16,7 +17,7 @@ import pytest
 
 from platforms import imitate
 from regard import operating_system
-from regard.comparison import executors
+from regard.comparison import executors, worker
 from regard.comparison.executors import default_jobs, run_locally
 from regard.comparison.folder import create_cell, read_outcome
 from regard.comparison.grid import CellSettings
@@ -217,3 +218,38 @@ def test_slots_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shares == ["2", "5", "2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert executors._share_of_gpus(0) == {}
+
+
+# The process itself
+
+
+PRINT_CELLS = """
+import os, sys
+from regard.comparison import worker
+worker.train_cell = lambda path: print(ascii(str(path)), file=sys.stderr)
+sys.argv = ["worker", str(os.getppid())]
+worker.main()
+"""
+
+
+@pytest.mark.slow
+def test_paths_are_utf_8_whatever_the_encoding_of_the_input() -> None:
+    """On Windows, Python reads a pipe in the encoding of the system."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_CELLS],
+        input="/tmp/Käse\n".encode(),
+        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.stderr.decode().splitlines() == [r"'/tmp/K\xe4se'"]
+    assert done.stdout.decode() == "/tmp/Käse\n"
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_without_prctl_a_worker_ends_with_its_input(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(platform, worker, monkeypatch)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: pytest.fail("prctl is Linux's"))
+    worker._end_with(parent=0)

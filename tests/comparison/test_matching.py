@@ -10,14 +10,11 @@ from regard.comparison.plan import PlannedComparison, estimate, plan_comparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.summary import summarize
 from regard.errors import UserError
-from tiny_comparisons import KIND, TINY, run_here, tiny_grid
+from tiny_comparisons import KIND, TINY, tiny_grid
+
+pytestmark = pytest.mark.usefixtures("without_workers")
 
 D_FF, FEATURES = "model.d_ff", "model.attention.features"
-
-
-@pytest.fixture(autouse=True)
-def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
 
 
 def planned(kinds: tuple[str, ...] = ("softmax", "elu"), **changes: object) -> PlannedComparison:
@@ -76,8 +73,7 @@ def test_a_task_of_texts_is_refused() -> None:
         planned(task="casing", settings=[], over={"model.decoder.d_ff": [64]}, match="state")
 
 
-def test_the_changed_size_is_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.comparison.scheduler.run_locally", run_here)
+def test_the_changed_size_is_in_the_table(tmp_path: Path) -> None:
     grid = planned(over={"model.n_layers": [2, 1]}, match="parameters")
     train_comparison(grid, tmp_path, jobs=1)
     two, one = summarize(tmp_path).table()

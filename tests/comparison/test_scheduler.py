@@ -1,33 +1,31 @@
-"""Grids are trained once, joined, added to, and refused where the folder isn't theirs."""
+"""Grids are trained once, joined, added to, and refused where the folder isn't theirs.
+
+`regard.compare` is the command as a function.
+"""
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
+import regard
 from plans import plan_named
-from regard.comparison import scheduler
+from regard import api
 from regard.comparison.folder import read_cells
 from regard.comparison.grid import Grid
 from regard.comparison.plan import estimate, plan_comparison
 from regard.comparison.scheduler import add_to_comparison, train_comparison
-from regard.comparison.summary import summarize
+from regard.comparison.summary import summarize, summarize_suite
 from regard.comparison.table import Comparison
 from regard.errors import UserError
 from tiny import contents
-from tiny_comparisons import KIND, LR, TINY, run_here, tiny_grid
+from tiny_comparisons import KIND, LR, TINY, tiny_grid
 from tiny_tasks import SETTINGS as OPTIONS
 
-
-@pytest.fixture(scope="module", autouse=True)
-def in_this_process() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "run_locally", run_here)
-        patch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
-        yield
+pytestmark = pytest.mark.usefixtures("without_workers")
 
 
 def trained(grid: Grid, out: Path) -> Comparison:
@@ -48,27 +46,24 @@ def sweep(one_seed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(one_seed, tmp_path / "sweep"))
 
 
-def test_a_grid_becomes_a_table_and_its_files(tmp_path: Path) -> None:
-    found = trained(tiny_grid(), tmp_path / "sweep")
-    table = found.table()
+def test_a_grid_becomes_a_table_and_its_files(one_seed: Path) -> None:
+    table = summarize(one_seed).table()
     assert [record[KIND] for record in table] == ["softmax", "elu"]
-    assert all(record["seeds"] == 2 for record in table)
-    names = {path.name for path in (tmp_path / "sweep").iterdir()}
-    assert names == {
+    assert all(record["seeds"] == 1 for record in table)
+    assert {path.name for path in one_seed.iterdir()} == {
         *(".lock", "cells", "report.html", "sweep.json"),
         *("table.csv", "table.json", "table.md", "table.tex"),
     }
-    assert json.loads((tmp_path / "sweep" / "table.json").read_text())["rows"] == table
+    assert json.loads((one_seed / "table.json").read_text())["rows"] == table
 
 
-def test_a_larger_grid_trains_the_new_cells_alone(tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    trained(tiny_grid(), out)
-    before = contents(out / "cells")
-    found = trained(tiny_grid(tune={LR: [0.003]}, over={KIND: ["elu", "bigbird"]}), out)
-    after = contents(out / "cells")
+def test_a_larger_grid_trains_the_new_cells_alone(sweep: Path) -> None:
+    before = contents(sweep / "cells")
+    over = {KIND: ["elu", "bigbird"]}
+    found = trained(tiny_grid(tune={LR: [0.003]}, over=over, seeds=2), sweep)
+    after = contents(sweep / "cells")
     assert all(after[path] == content for path, content in before.items())
-    assert len(read_cells(out)) == 2 * 2 * 2 + 2 * 2
+    assert len(read_cells(sweep)) == 2 * 2 + 2 * 2
     assert found.sweep.tune == {LR: ("0.001", "0.01", "0.003")}
     assert [record[KIND] for record in found.table()] == ["softmax", "elu", "bigbird"]
 
@@ -174,3 +169,47 @@ def test_an_estimate_is_of_all_cells(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [one.cells for one in found] == [2] * 4
     assert all(one.parameters and one.operations and one.seconds for one in found)
     assert not contents(tmp_path)
+
+
+# As functions
+
+
+def test_the_function_returns_what_the_folder_holds(tmp_path: Path) -> None:
+    found = regard.compare(
+        "mqar",
+        over={KIND: ["softmax", "elu"]},
+        tune={LR: np.geomspace(1e-3, 1e-2, 1)},
+        seeds=2,
+        baseline={KIND: "elu"},
+        settings=TINY,
+        out=tmp_path / "sweep",
+        device="cpu",
+    )
+    assert found.table() == summarize(tmp_path / "sweep").table()
+    assert [record["seeds"] for record in found.table()] == [2, 2]
+    assert found.table()[1]["verdict"] == "baseline"
+
+
+def test_a_suite_is_a_comparison_per_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "load_suite", lambda _: [tiny_grid(seeds=1)])
+    found = regard.compare_suite("one", out=tmp_path, settings=["training.steps=2"], device="cpu")
+    assert list(found) == ["mqar"]
+    assert len(found["mqar"].cells) == 4
+    assert {cell.recipe["training"]["steps"] for cell in found["mqar"].cells} == {2}
+    assert summarize_suite(tmp_path)["mqar"].table() == found["mqar"].table()
+    assert (tmp_path / "index.md").exists()
+
+
+def test_an_executor_with_a_wrong_resource(tmp_path: Path) -> None:
+    executor = {"kind": "slurm", "mem": 8}
+    with pytest.raises(UserError, match="unknown field `mem`; allowed: cluster, timeout_min"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor=executor)
+    with pytest.raises(UserError, match="did you mean slurm"):
+        regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor="slrm")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_suite_without_seeds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="seeds: expected an integer >= 1"):
+        regard.compare_suite("recall", out=tmp_path / "suite", seeds=0)
+    assert not list(tmp_path.iterdir())

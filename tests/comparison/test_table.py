@@ -3,6 +3,7 @@
 import csv
 import io
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -231,3 +232,28 @@ def test_markdown_and_latex_have_the_same_cells(comparison: Comparison) -> None:
 def test_all_rows_have_the_same_keys(comparison: Comparison) -> None:
     first, *others = comparison.table()
     assert all(list(record) == list(first) for record in others)
+
+
+def test_the_figure_shows_the_numbers_of_the_table() -> None:
+    outcomes = {
+        (kind, lr, seed): finished(score - lr + seed / 100, score + seed / 100)
+        for kind, score in (("softmax", 0.9), ("elu", 0.5))
+        for lr in (0.1, 0.2, 0.3)
+        for seed in range(2)
+    }
+    comparison = made_up(outcomes | {("diverging", 0.1, 0): DIVERGED})
+    scores, curves = comparison.figure().axes
+    assert [label.get_text() for label in scores.get_yticklabels()] == [
+        "softmax",
+        "elu",
+        "diverging",
+    ]
+    assert scores.get_xlabel() == "test accuracy"
+    drawn = [np.asarray(line.get_xdata(), dtype=float) for line in scores.lines]
+    means = [float(xs[0]) for xs in drawn if len(xs) == 1]
+    assert means == [record["test"] for record in comparison.table()[:2]]
+    for row, line in zip(comparison.rows[:2], curves.lines[::2], strict=False):
+        assert np.asarray(line.get_ydata(), dtype=float).tolist() == list(
+            row.curve("training.lr").values()
+        )
+    assert [label.get_text() for label in curves.get_xticklabels()] == ["0.1", "0.2", "0.3"]

@@ -93,15 +93,12 @@ FILES = [
     (HEADER + "a\tb\t\tc\n", "effects.tsv:2: right is empty"),
 ]
 OPTIONS: list[tuple[str, list[str], str]] = [
-    ("effects", ["--sites", "everything"], "there are heads, layers"),
-    ("effects", ["--by", "guessing"], "there are patching and attribution"),
     ("effects", ["--by", ""], "by empty: there are patching"),
     ("effects", ["--out", "x.txt"], "choose a name with .html"),
-    ("effects", ["--sites", "tokens", "--controls", "2"], "for sites = heads"),
-    ("paths", ["--senders", "decoder.0.head.0"], "did you mean decoder.0.heads.0"),
     ("paths", ["--receivers", "decoder.0.keys.0"], "keys.0: no sender is before it"),
     ("faithfulness", ["--sites", "head"], "there are heads, layers"),
 ]
+"""What the functions refuse is tested beside them."""
 
 
 def test_wrong_input_is_refused(regard: Command, run: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from msgspec import structs
 from made_answers import made_answer
 from regard.cli import main
 from regard.environment import ExecutionEnvironment
+from regard.evaluation.report import Report
 from regard.experiments.recall import (
     FINETUNED,
     FIRST_STEPS,
@@ -45,21 +47,58 @@ TINY = [
 ]
 
 
-SMALL = [*TINY, "world.people=80", "world.absent=20"]
+SMALL = [*TINY, "world.people=80", "world.absent=20", "world.biographies=2"]
 
 
-def small_study(out: Path) -> Recall:
+class Steps(Logger):
+    """Collects the steps of a training that are logged."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def log(self, record: Record) -> None:
+        self.seen.append(record["step"])
+
+
+def small_study(out: Path, logger: Logger) -> Recall:
     return recall(
         out,
         WorldConfig(people=80, absent=20, biographies=2),
         choose_stages("demo", TINY),
-        ExecutionOptions(environment=ENVIRONMENT, quiet=True),
+        ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(logger,)),
     )
 
 
+@contextmanager
+def on_threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Recall:
-    return small_study(tmp_path_factory.mktemp("recall") / "out")
+def logger() -> Steps:
+    return Steps()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, logger: Steps) -> Recall:
+    """The study on one thread, on which models are trained one after the other."""
+    with on_threads(1):
+        return small_study(tmp_path_factory.mktemp("recall") / "out", logger)
+
+
+@pytest.fixture(scope="module")
+def report(found: Recall) -> Report:
+    return recall_report(found, ENVIRONMENT)
+
+
+@pytest.mark.usefixtures("found")
+def test_more_loggers_see_the_training(logger: Steps) -> None:
+    assert logger.seen[:2] == [3, 6]
 
 
 def test_a_peak_memory_that_is_unknown_is_no_figure(found: Recall) -> None:
@@ -70,32 +109,17 @@ def test_a_peak_memory_that_is_unknown_is_no_figure(found: Recall) -> None:
     assert found.figures().keys() - unknown.figures().keys() == {"peak_memory_mb"}
 
 
-def test_the_same_seed_gives_the_same_numbers(found: Recall, tmp_path: Path) -> None:
-    again = small_study(tmp_path / "again").figures()
-    for changing in ("seconds", "peak_memory_mb"):
-        assert again.pop(changing) > 0
-    assert again.items() <= found.figures().items()
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_models_trained_side_by_side_are_those_trained_on_one_thread_each(tmp_path: Path) -> None:
-    together = small_study(tmp_path / "together").arms
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
-    for name, run in small_study(tmp_path / "alone").arms.items():
+def test_models_trained_side_by_side_are_those_trained_on_one_thread_each(
+    found: Recall, tmp_path: Path
+) -> None:
+    with on_threads(2):
+        together = small_study(tmp_path / "together", Steps()).arms
+        assert torch.get_num_threads() == 2
+    for name, run in found.arms.items():
         weights = together[name].model.state_dict()
         assert all(torch.equal(x, weights[key]) for key, x in run.model.state_dict().items()), name
 
 
-@pytest.mark.usefixtures("two_threads")
 def test_a_training_that_is_stopped_stops_the_other() -> None:
     def stop(_: ExecutionOptions) -> None:
         raise InterruptedTraining("stopped by the user")
@@ -106,12 +130,12 @@ def test_a_training_that_is_stopped_stops_the_other() -> None:
             with options.publishing():
                 time.sleep(0.01)
 
-    with pytest.raises(InterruptedTraining, match="by the user"):
+    with on_threads(2), pytest.raises(InterruptedTraining, match="by the user"):
         _train_side_by_side(stop, train_on, ExecutionOptions(environment=ENVIRONMENT))
 
 
-def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
-    page = recall_report(found, ENVIRONMENT).html()
+def test_the_report_tells_all_that_was_asked(found: Recall, report: Report) -> None:
+    page = report.html()
     for part in (
         *found.accuracies,
         "AUROC",
@@ -127,23 +151,34 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
     assert page.count('class="regard-view"') == 1, "attention of the model"
 
 
-def test_right_answers_are_ranked_against_wrong_ones(found: Recall) -> None:
+def test_right_answers_are_ranked_and_inventions_compared_with_chance(found: Recall) -> None:
+    """Every second answer is right, and every invention a place of a namesake: it is told."""
     half = [
         structs.replace(answer, best_guess=answer.expected if i % 2 else "nowhere")
         for i, answer in enumerate(found.text_only)
     ]
-    results = recall_report(found._replace(text_only=half), ENVIRONMENT).results
+    known = {p.name.split()[1]: p.place for p in found.world.people if p.statements}
+    absent = [
+        structs.replace(answer, best_guess=known[person.name.split()[1]])
+        for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
+    ]
+    changed = found._replace(text_only=half, absent=absent)
+    results = recall_report(changed, ENVIRONMENT).results
     areas = results["AUROC, right against wrong"]
     assert set(areas) == set(half[0].scores)
     assert all(re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", text) for text in areas.values())
+    shown = results["Invented answers"]["a birthplace of someone with that last name"]
+    share, chance = shown.split(", by chance ")
+    assert share.startswith("100.0%")
+    assert 0 < float(chance.rstrip("%")) < 50
 
 
-def test_every_answer_has_a_verdict(found: Recall) -> None:
+def test_every_answer_has_a_verdict(found: Recall, report: Report) -> None:
     for group, counts in found.verdicts.items():
         assert sum(counts.values()) == len(found.world.group(group))
         stated = group != "absent"
         assert set(counts) <= ({"recalled", "misremembered"} if stated else {"lucky", "invented"})
-    shown = recall_report(found, ENVIRONMENT).results["Verdicts by group"]
+    shown = report.results["Verdicts by group"]
     assert list(shown) == list(GROUPS.values())
     counted = [sum(map(int, re.findall(r"\d+", line))) for line in shown.values()]
     assert counted == [len(found.world.group(group)) for group in GROUPS]
@@ -201,26 +236,16 @@ def test_text_alone_is_read_as_often_as_text_among_questions(found: Recall) -> N
     assert text_only.origin["questions"] == 0
 
 
-def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> None:
-    """Where every answer is a place of a namesake, the report says so."""
-    known = {p.name.split()[1]: p.place for p in found.world.people if p.statements}
-    absent = [
-        structs.replace(answer, best_guess=known[person.name.split()[1]])
-        for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
-    ]
-    results = recall_report(found._replace(absent=absent), ENVIRONMENT).results
-    shown = results["Invented answers"]["a birthplace of someone with that last name"]
-    share, chance = shown.split(", by chance ")
-    assert share.startswith("100.0%")
-    assert 0 < float(chance.rstrip("%")) < 50
-
-
 def test_demo_prints_a_table_and_the_path_of_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    found: Recall, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Its figures are those of the study with the same seed."""
     out, figures = tmp_path / "out", tmp_path / "figures.json"
-    assert main.run(["demo", "--out", str(out), "--json", str(figures), *SMALL]) == 0
-    shown = capsys.readouterr().out
+    command = ["demo", "--out", str(out), "--json", str(figures), "--device", "cpu"]
+    with on_threads(1):
+        assert main.run([*command, "--precision", "float32", *SMALL]) == 0
+    shown, told = capsys.readouterr()
+    assert told.startswith("pretrained (1 of 4) ")
     assert shown.startswith(f"Folder: {out}\n")
     for name, folder in ((PRETRAINED, "pretrained"), (FINETUNED, "finetuned"), (UNTRAINED, "–")):
         assert re.search(rf"{name} .*% .*│ {folder} ", shown), "rows have their folders"
@@ -228,7 +253,11 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
     assert "Chosen:" in shown
     assert f"Report: {out / 'report.html'}" in shown
     assert "always the commonest place" in shown
-    assert 0 <= json.loads(figures.read_text())["auroc"] <= 1
+    again = json.loads(figures.read_text())
+    assert 0 <= again["auroc"] <= 1
+    for changing in ("seconds", "peak_memory_mb"):
+        assert again.pop(changing) > 0
+    assert again.items() <= found.figures().items()
 
 
 def test_a_demo_needs_absent_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,8 +266,8 @@ def test_a_demo_needs_absent_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "out").exists()
 
 
-def test_the_seed_of_a_demo_may_be_a_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_demo_may_have_its_seed_as_a_setting_and_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seeds = []
 
@@ -247,21 +276,12 @@ def test_the_seed_of_a_demo_may_be_a_setting(
         raise InterruptedTraining("")
 
     monkeypatch.setattr("regard.experiments.recall.recall", stop)
-    main.run(["demo", "--out", str(tmp_path / "out"), "seed=3"])
-    assert seeds == [3, 3]
-
-
-def test_a_second_demo_says_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "demo").mkdir(parents=True)
-    assert main.run(["demo", *SMALL]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith(
-        f"Folder: {Path('runs/demo-2')}, since {Path('runs/demo')} exists\n"
-    )
-    assert shown.err.startswith("pretrained (1 of 4) ")
+    main.run(["demo", "seed=3"])
+    assert seeds == [3, 3]
+    says = f"Folder: {Path('runs/demo-2')}, since {Path('runs/demo')} exists\n"
+    assert capsys.readouterr().out == says
 
 
 @pytest.mark.parametrize(("left", "lines"), [(2 * STATED, 1), (STATED / 4, 0)])
@@ -273,22 +293,6 @@ def test_a_demo_longer_than_stated_is_announced_once(
     for step in (FIRST_STEPS, FIRST_STEPS + 20):
         logger.log({"step": step, "seconds_left": left})
     assert len(capsys.readouterr().err.splitlines()) == lines
-
-
-def test_more_loggers_see_the_training(tmp_path: Path) -> None:
-    seen: list[int] = []
-
-    class Steps(Logger):
-        def log(self, record: Record) -> None:
-            seen.append(record["step"])
-
-    recall(
-        tmp_path / "out",
-        WorldConfig(people=80, absent=20, biographies=2),
-        choose_stages("demo", TINY),
-        ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(Steps(),)),
-    )
-    assert seen[:2] == [3, 6]
 
 
 def test_runs_record_the_files_of_the_world(found: Recall) -> None:

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from test_look import TEXT, run
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -28,6 +27,7 @@ from regard.positions.config import RotaryConfig, ShawVectorsConfig
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 from tiny_recurrent import sharp
+from tiny_served import TEXT, new_run
 
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
 Inputs = tuple[Tensor, ...]
@@ -121,7 +121,7 @@ def test_models_and_texts_without_a_loss_are_refused() -> None:
 
 
 def test_norms_are_averaged_over_texts() -> None:
-    decoder = run("decoder")
+    decoder = new_run("decoder")
     heads = look(decoder, TEXT).only([1], [1, 0]).panels[0].maps[0]
     found = [adapter_of(decoder).gradients(text) for text in (TEXT, "tan")]
     one, other = (gradient_norms([gradients], heads) for gradients in found)

@@ -205,16 +205,7 @@ def own(tmp_path: Path) -> Path:
     return tiny_folder(tmp_path / "own", "gpt2")
 
 
-@pytest.fixture
-def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache, and a network that mustn't be asked."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
-
-
-@pytest.mark.usefixtures("no_cache")
+@pytest.mark.usefixtures("offline")
 def test_a_name_that_is_nowhere_is_refused() -> None:
     for name in ["nowhere", "no/such/folder", "someone/some-model", "~nobody/x", ""]:
         assert "hf:" + name in refusal(name)
@@ -282,12 +273,11 @@ def test_a_text_that_is_too_long_or_none_is_refused(family: str, folders: dict[s
             regard.look(model, "Ada", "Ada Finch was born in Rome. " * 9)
 
 
-@pytest.mark.usefixtures("no_cache")
 def test_a_name_in_the_cache_is_opened_without_the_network(
-    folders: dict[str, Path], tmp_path: Path
+    folders: dict[str, Path], offline: Path
 ) -> None:
     """The cache's own layout: a folder of snapshots, and a file that names the newest."""
-    place = tmp_path / "cache" / "models--someone--some-model"
+    place = offline / "models--someone--some-model"
     (place / "snapshots").mkdir(parents=True)
     (place / "snapshots" / ("a" * 40)).symlink_to(folders["gpt2"])
     (place / "refs").mkdir()

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_look import run
 
 from regard.errors import UserError
 from regard.explorer.adapters import Adapter
@@ -12,6 +11,7 @@ from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.explorer.look import adapter_of
 from tiny_explored import MAKERS, tiny_folder
+from tiny_served import new_run
 
 AROUND: dict[str, tuple[list[str], list[str]]] = {
     **dict.fromkeys(("run, decoder", "gpt2"), ([], [])),
@@ -29,7 +29,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Adapter]:
     """One of each family, not to be changed."""
     path = tmp_path_factory.mktemp("models")
     kinds = [name.removeprefix("run, ") for name in AROUND if name.startswith("run, ")]
-    runs: dict[str, Adapter] = {f"run, {kind}": adapter_of(run(kind)) for kind in kinds}
+    runs: dict[str, Adapter] = {f"run, {kind}": adapter_of(new_run(kind)) for kind in kinds}
     return runs | {
         family: HuggingFaceModel.load(tiny_folder(path / family, family)) for family in MAKERS
     }

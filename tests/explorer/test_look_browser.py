@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_views import TOKENS, tiny_view
 
-from browser import axe, driven, watched
+from browser import axe, violations, watched
 from regard.explorer.page import View
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ PIXELS = """
 """
 """Red, green, blue and opacity of each."""
 Scheme = Literal["light", "dark"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @pytest.fixture
@@ -339,8 +333,7 @@ def test_a_hostile_token_is_a_text(browser: "Browser", tmp_path: Path) -> None:
         assert f"“{HOSTILE}” (1) attends to “\\u003c/script>” (7)" in said(page)
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1200, "dark")])
 def test_the_page_never_scrolls_sideways(
     browser: "Browser", tmp_path: Path, width: int, scheme: Scheme
 ) -> None:
@@ -354,7 +347,7 @@ def test_the_page_never_scrolls_sideways(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: "Browser", tmp_path: Path, scheme: Scheme) -> None:
+def test_axe_finds_nothing(browser: "Browser", tmp_path: Path, scheme: Scheme) -> None:
     """In any view (https://github.com/dequelabs/axe-core)."""
     view = tiny_view().beside(tiny_view(title="other", seed=1))
     with watched(browser, view.save(tmp_path / "look.html"), scheme=scheme) as page:
@@ -362,14 +355,8 @@ def test_axe_finds_nothing_serious(browser: "Browser", tmp_path: Path, scheme: S
         for name in ways(page):
             button(page, name).click()
             page.locator(".view").hover()
-            found = page.evaluate("axe.run()")
-            assert found["passes"], "it looked"
-            serious = [
-                f"{one['id']}: {one['nodes'][0]['html']}"
-                for one in found["violations"]
-                if one["impact"] in ("serious", "critical")
-            ]
-            assert serious == [], name
+            # A view may be a part of a page, which has a heading of its own.
+            assert violations(page, without=["page-has-heading-one"]) == [], name
 
 
 def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path) -> None:

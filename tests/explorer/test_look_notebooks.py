@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from browser import driven
-
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FrameLocator, Locator, Page
 
@@ -66,12 +64,6 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place.write_text(json.dumps({**whole, "metadata": {"kernelspec": kernel}}), encoding="utf-8")
     python(place.parent, "nbconvert", "--to", "notebook", "--execute", "--inplace", place.name)
     return place
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from regard.attention.recurrent_config import (
 )
 from regard.errors import UserError
 from regard.explorer import page as pages
-from regard.explorer.attention_maps import Panel, choose, gather_maps
+from regard.explorer.attention_maps import Panel, choose, gather_maps, parse_index_ranges
 from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import pack, page, serialize
@@ -187,3 +187,24 @@ def test_a_page_opens_on_a_view_and_a_head() -> None:
             tiny_view().opening("matrix", layer=layer, head=head)
     with pytest.raises(UserError, match="word: this view would be empty here"):
         tiny_view().opening("word").embed()
+
+
+# Lists of layers and heads, as people write them
+
+ends = st.integers(0, 9999)
+
+
+@given(st.lists(st.tuples(ends, st.integers(0, 20)), min_size=1, max_size=5), st.booleans())
+def test_what_is_written_is_read(parts: list[tuple[int, int]], spaced: bool) -> None:
+    wanted = [(first, min(first + more, 9999)) for first, more in parts]
+    text = ",".join(f"{a}-{b}" if a < b else f"{a}" for a, b in wanted)
+    found = parse_index_ranges("--layers", text.replace(",", " , ") if spaced else text)
+    assert found == [i for a, b in wanted for i in range(a, b + 1)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "2-x", "1,", ",1", "1-2-3", "-1", "4-3", "1;2", "²", "1-99999999"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=f"--heads {text}: is not a list of numbers"):
+        parse_index_ranges("--heads", text)

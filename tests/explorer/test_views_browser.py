@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from browser import driven
 from regard.config import override
 from regard.explorer.attention_maps import Panel, gather_maps
 from regard.explorer.intercept import capture_attention, score_steps
@@ -28,12 +27,6 @@ pytestmark = pytest.mark.slow
 
 TEXTS = ("the kids play in the park", "a great play opened in town")
 NUMBER = r"(-?\d+\.\d+(?:e-?\d+)?)"
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @pytest.fixture

@@ -9,18 +9,10 @@ import tokenizers
 import torch
 from tokenizers import models, pre_tokenizers, processors, trainers
 from torch import Tensor
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    LlamaConfig,
-    LlamaModel,
-    PreTrainedModel,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import PreTrainedModel
 
 from tiny_folders import BERT_SPECIAL, END, TEXTS, bert_pieces, edit, gpt2_pieces, with_tokenizer
-from tiny_hugging_face import BLOCK, VOCABULARY, sharp, tiny_bert, tiny_gpt2
+from tiny_hugging_face import tiny, tiny_bert, tiny_gpt2
 
 Make = Callable[..., PreTrainedModel]
 
@@ -34,30 +26,21 @@ def bert(**settings: Any) -> PreTrainedModel:
 
 
 def t5(**settings: Any) -> PreTrainedModel:
-    sizes = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 4, "d_ff": 24}
-    depth = {"num_layers": 2, "num_heads": 4}
-    config = T5Config(**{**sizes, **depth, "decoder_start_token_id": 0, **settings})
-    return sharp(T5ForConditionalGeneration(config), torch.float32)
+    return tiny("t5", "plain", dtype=torch.float32, **{"decoder_start_token_id": 0, **settings})
 
 
 def bart(**settings: Any) -> PreTrainedModel:
-    sizes = {"vocab_size": VOCABULARY, "d_model": 16, "max_position_embeddings": BLOCK}
-    sides = {
-        f"{side}_{name}": size
-        for side in ("encoder", "decoder")
-        for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 24))
-    }
     marks = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "forced_eos_token_id": 2}
-    config = BartConfig(**{**sizes, **sides, **marks, "decoder_start_token_id": 2, **settings})
-    return sharp(BartForConditionalGeneration(config), torch.float32)
+    marks |= {"decoder_start_token_id": 2}
+    return tiny("bart", "plain", dtype=torch.float32, **{**marks, **settings})
 
 
 def llama(**settings: Any) -> PreTrainedModel:
     """Two query heads share each key head; positions are rotated."""
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24}
-    depth = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    marks = {"bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": BLOCK}
-    return sharp(LlamaModel(LlamaConfig(**{**sizes, **depth, **marks, **settings})), torch.float32)
+    shared = {"num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2}
+    model: Any = tiny("llama", "plain", dtype=torch.float32, **{**shared, **settings})
+    body: PreTrainedModel = model.model
+    return body
 
 
 MAKERS: Mapping[str, Make] = {"gpt2": gpt2, "bert": bert, "t5": t5, "bart": bart, "llama": llama}

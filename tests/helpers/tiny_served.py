@@ -1,4 +1,4 @@
-"""Tiny untrained models on disk, and the page that serves them, asked without a network."""
+"""Tiny untrained runs, in memory and on disk, and the page that serves them, without a network."""
 
 import threading
 from collections.abc import Iterator
@@ -31,9 +31,17 @@ FAMILIES: dict[str, list[str]] = {
     "decoder": ["text", *TINY],
     "favor": ["text", *TINY, "model.attention.kind=favor-positive"],
     "long": ["text", *TINY, "model.context_length=1024"],
+    "perceiver": ["course", *TINY, "model.kind=perceiver", "model.n_layers=3", "model.n_latents=8"],
     "encoder": ["masked", *TINY, "model.n_token_types=2"],
+    "classifier": [
+        *("classification", *TINY, "head.kind=classification", 'head.labels=["good", "bad"]'),
+    ],
     "encoder-decoder": ["translation", *BOTH],
     "rnn": ["text", "model.kind=rnn", *TINY[:2]],
+    "recurrent": [
+        *("translation", "model.kind=rnn-encoder-decoder", *TINY[:2], "model.n_layers=1"),
+        "model.attention.kind=softmax",
+    ],
 }
 
 

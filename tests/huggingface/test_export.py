@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +378,11 @@ def test_some_of_every_kind_of_recipe_is_exported(
     assert {"masked", "translation", "classification"}.isdisjoint(exported)
 
 
+@cache
+def tokenizer_of(folder: Path) -> Any:
+    return AutoTokenizer.from_pretrained(folder)
+
+
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_transformers_gets_the_ids_of_the_run(
@@ -387,7 +393,7 @@ def test_transformers_gets_the_ids_of_the_run(
     words = st.sampled_from(" ".join(BIOGRAPHIES).split())
     text = " ".join(data.draw(st.lists(words, min_size=1, max_size=8)))
     run, folder = exported[name]
-    theirs = AutoTokenizer.from_pretrained(folder)
+    theirs = tokenizer_of(folder)
     assert theirs(text).input_ids == run.encode(text)[0]
     if run.recipe.uses_token_types:
         assert theirs(text, text).input_ids == run.encode(text, text)[0]
@@ -398,7 +404,7 @@ def test_greedy_texts_are_the_same(exported: dict[str, tuple[Run, Path]]) -> Non
     for run, folder in exported.values():
         if not run.recipe.continues_texts:
             continue
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = tokenizer_of(folder)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
         for text in texts:
             ids = tokenizer(text, return_tensors="pt")

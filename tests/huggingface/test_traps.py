@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from regard import api
+from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.errors import UserError
 from regard.evaluation.tasks import embed
 from regard.huggingface.convert.export import export_run
@@ -26,10 +27,12 @@ from regard.huggingface.convert.folder import import_folder, load_start
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import DecoderConfig, EncoderDecoderConfig
 from regard.models.head_config import EmbeddingHeadConfig
+from regard.models.pattern import LayerConfig
 from regard.positions.config import (
     DynamicScalingConfig,
     LinearScalingConfig,
     Llama3ScalingConfig,
+    NoPositionsConfig,
     RotaryConfig,
     RotaryScalingConfig,
 )
@@ -123,6 +126,94 @@ def test_windows_of_mistral_and_qwen_are_of_layers() -> None:
     assert windows(decoder_config("qwen2", **{**fields, "use_sliding_window": False})) == [0, 0]
     kinds = ["sliding_attention", "full_attention"]
     assert windows(decoder_config("qwen3", head_dim=6, **fields, layer_types=kinds)) == [5, 0]
+
+
+# Gemma and Qwen3-Next, of which the files lack what transformers has as defaults
+
+
+def read(family: str, **fields: Any) -> DecoderConfig:
+    """What a config.json of few fields becomes."""
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    lengths = {"intermediate_size": 24, "max_position_embeddings": 64}
+    own = FAMILIES[family]
+    given = {**sizes, **lengths, "model_type": family, **fields}
+    config = own.read_config(own.amend(given, {}))
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+def test_gemma_3_of_transformers_4() -> None:
+    """`config.json` of gemma-3-4b has no rope_parameters, and a number for its layers."""
+    scaling = {"factor": 8.0, "rope_type": "linear"}
+    config = read(
+        "gemma3_text",
+        num_hidden_layers=8,
+        sliding_window=5,
+        sliding_window_pattern=3,
+        rope_theta=5e5,
+        rope_local_base_freq=2e4,
+        rope_scaling=scaling,
+    )
+    far = RotaryConfig(base=5e5, scaling=LinearScalingConfig(factor=8.0))
+    near = LayerConfig(repeat=2, window=5, positions=RotaryConfig(base=2e4))
+    assert config.positions == far
+    assert config.pattern == (near, LayerConfig())
+    assert [layer.window for layer in config.layers] == [5, 5, 0, 5, 5, 0, 5, 5]
+
+
+def test_the_bases_of_gemma_3_are_a_million_and_ten_thousand() -> None:
+    config = read("gemma3_text", num_hidden_layers=8, sliding_window=5)
+    assert config.positions == RotaryConfig(base=1e6)
+    near = LayerConfig(repeat=5, window=5, positions=RotaryConfig())
+    assert config.pattern == (near, LayerConfig())
+    assert (config.head_dim, config.qk_norm, config.logit_softcap) == (256, True, None)
+
+
+def test_gemma_2_without_a_list_of_layers() -> None:
+    config = read("gemma2", num_hidden_layers=8, sliding_window=5)
+    assert config.pattern == (LayerConfig(window=5), LayerConfig())
+    assert (config.attention.softcap, config.logit_softcap) == (50.0, 30.0)  # type: ignore[attr-defined]
+
+
+def test_gelu_of_gemma_is_its_approximation() -> None:
+    assert (
+        read("gemma", num_hidden_layers=2, hidden_act="gelu", hidden_activation=None).activation
+        == "gelu-tanh"
+    )
+
+
+def read_qwen(**fields: Any) -> DecoderConfig:
+    return read("qwen3_next", **{"num_hidden_layers": 6, "num_experts": 0, **fields})
+
+
+def test_the_sizes_of_the_released_models_are_the_defaults() -> None:
+    config = read_qwen(rope_theta=1e7)
+    attention = GatedDeltaNetConfig(
+        output_gate=True, gate_activation="silu", norm_eps=1e-6, qk_norm_eps=1e-6
+    )
+    linear = LayerConfig(
+        repeat=3,
+        attention=attention,
+        positions=NoPositionsConfig(),
+        n_heads=16,
+        n_kv_heads=16,
+        n_value_heads=32,
+        head_dim=128,
+        short_conv=4,
+        qk_norm=False,
+    )
+    assert config.pattern == (linear, LayerConfig())
+    assert (config.head_dim, config.positions) == (256, RotaryConfig(base=1e7, dim=64))
+
+
+def test_an_older_file_has_the_interval_of_full_layers() -> None:
+    config = read_qwen(full_attention_interval=2, partial_rotary_factor=0.5)
+    assert [layer.short_conv for layer in config.layers] == [4, 0] * 3
+    assert config.positions == RotaryConfig(dim=128)
+
+
+def test_experts_of_no_layer_are_allowed() -> None:
+    assert read_qwen(num_experts=8, mlp_only_layers=[*range(6)]) == read_qwen()
 
 
 # T5

@@ -18,7 +18,7 @@ from tiny_hugging_face import SIZES, tensors_of, tiny, tiny_bert, tiny_gpt2
 MAKE: dict[str, Callable[..., PreTrainedModel]] = {
     "gpt2": tiny_gpt2,
     "bert": tiny_bert,
-    "qwen3_next": partial(tiny, "qwen3_next", "four layers of period 4"),
+    "qwen3_next": partial(tiny, "qwen3_next", "as many value heads, tied, first layer full"),
 }
 FAMILIES = pytest.mark.parametrize("family", MAKE)
 

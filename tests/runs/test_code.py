@@ -33,13 +33,24 @@ TEXTS = [*BIOGRAPHIES, *(question.text for question in QUESTIONS)]
 SETTINGS = [*MODEL, *STEPS, "model.attention.kind=mine.py:Mine", "model.attention.scale=2"]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with custom attention, its code and the list of trusted files. See `run`."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("REGARD_TRUSTED_CODE", str(folder / "config/trusted"))
+        (folder / "mine.py").write_text(FILE, "utf-8")
+        api.pretrain(TEXTS, out=folder / "run", settings=SETTINGS, device="cpu")
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run with custom attention, trained in the current folder."""
+def run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the run, in the current folder."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "config/trusted"))
-    (tmp_path / "mine.py").write_text(FILE, "utf-8")
-    api.pretrain(TEXTS, out=tmp_path / "run", settings=SETTINGS, device="cpu")
     return tmp_path / "run"
 
 
@@ -183,18 +194,20 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n{FILE}", "utf-8"
     )
     kind = "stranger/evil.py:Mine"
-    recipe = f'format = 2\n[model.attention]\nkind = "{kind}"\n'
+    sizes = "[training]\nsteps = 2\nbatch = 2\n[model]\nn_layers = 2\nn_heads = 2\nd_model = 16\n"
+    recipe = f'format = 2\n{sizes}[model.attention]\nkind = "{kind}"\n'
     (folder / "config.toml").write_text(recipe, "utf-8")
     task = recipe + '[task]\nkind = "copy"\n'
     (folder / "task.toml").write_text(task, "utf-8")
     (folder / "layers.toml").write_text(
         f'format = 2\n[[model.pattern]]\nattention.kind = "{kind}"\n', "utf-8"
     )
-    (folder / "pattern.toml").write_text(
-        f'task = "copy"\nseeds = 1\n[over.model]\npattern = ["softmax", "elu+{kind}*1"]\n', "utf-8"
-    )
-    grid = f'task = "copy"\nseeds = 1\n[over.model.attention]\nkind = ["softmax", "{kind}"]\n'
-    (folder / "grid.toml").write_text(grid, "utf-8")
+    small = ["training.batch=2", "model.n_layers=2", "model.n_heads=2", "model.d_model=16"]
+    grid = f'task = "copy"\nseeds = 1\nsettings = {small}\n'
+    over = f'[over.model]\npattern = ["softmax", "elu+{kind}*1"]\n'
+    (folder / "pattern.toml").write_text(grid + over, "utf-8")
+    over = f'[over.model.attention]\nkind = ["softmax", "{kind}"]\n'
+    (folder / "grid.toml").write_text(grid + over, "utf-8")
     outer = 'task = "copy"\nrecipe = "stranger/task.toml"\nseeds = 1\n'
     (folder / "outer.toml").write_text(outer, "utf-8")
 

@@ -7,12 +7,22 @@ from typing import get_args
 import msgspec
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from regard.cli import main
 from regard.config import override
+from regard.errors import UserError
 from regard.models.builders import make_model
 from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
-from regard.runs.recipe import Recipe
+from regard.runs.recipe import (
+    FORMAT,
+    ObjectiveConfig,
+    Recipe,
+    load_recipe,
+    read_recipe,
+    recipe_to_toml,
+)
 from regard.runs.recipes import PURPOSES, RECIPES, TASKS
 from regard.runs.run import Run
 from regard.tasks.examples import encode_pairs
@@ -117,3 +127,68 @@ def test_each_recipe_has_a_purpose(capsys: pytest.CaptureFixture[str]) -> None:
         "text" + " " * 19 + "train text: a small model of any text (decoder, 2,000 "
         in "\n".join(lines)
     )
+
+
+# Files, whose format may be left out when they are written by hand, not in a run
+
+
+def test_the_configuration_of_a_run_begins_with_its_format(tmp_path: Path) -> None:
+    text = recipe_to_toml(Recipe(seed=3))
+    assert text.startswith(f"format = {FORMAT}\n")
+    (tmp_path / "config.toml").write_text(text, encoding="utf-8")
+    assert load_recipe(tmp_path) == read_recipe(tmp_path / "config.toml") == Recipe(seed=3)
+
+
+@pytest.mark.parametrize("found", [str(FORMAT + 1), "1", f'"{FORMAT}"', "[]"])
+def test_another_format_stops_with_one_line(tmp_path: Path, found: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"format = {found}\nseed = 3\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.toml: format is .*, expected 2") as stopped:
+        load_recipe(tmp_path)
+    assert "\n" not in str(stopped.value)
+    with pytest.raises(UserError, match=r"config\.toml: format is .*, expected 2"):
+        read_recipe(path)
+
+
+def test_only_a_recipe_written_by_hand_may_omit_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("seed = 3\n", encoding="utf-8")
+    assert read_recipe(path).seed == 3
+    with pytest.raises(UserError, match=r"config\.toml: format is missing, expected 2"):
+        load_recipe(tmp_path)
+
+
+# Shares of objectives
+
+shares = st.floats(0, 1)
+
+
+@given(shares, shares, shares, shares, shares, shares)
+def test_shares_are_of_one_side_or_of_both(
+    next_token: float, span: float, clozes: float, questions: float, masked: float, hidden: float
+) -> None:
+    from_the_left, from_both = next_token + span + clozes + questions, masked + hidden
+    assume(from_the_left + from_both)
+    objective = ObjectiveConfig(
+        next_token=next_token,
+        span_corruption=span,
+        clozes=clozes,
+        questions=questions,
+        masked_tokens=masked,
+        masked_autoencoding=hidden,
+    )
+    assert objective.from_the_left == pytest.approx(from_the_left)
+    assert objective.from_both_sides == pytest.approx(from_both)
+    assert objective.total == pytest.approx(from_the_left + from_both)
+
+
+def test_an_objective_without_any_share_is_refused() -> None:
+    ObjectiveConfig(next_token=0.0, masked_autoencoding=0.1)
+    with pytest.raises(ValueError, match="all shares are 0"):
+        ObjectiveConfig(next_token=0.0)
+
+
+@pytest.mark.parametrize("masking", [0.0, -0.1, 1.1, float("nan")])
+def test_a_share_of_tokens_that_cannot_be_masked_is_refused(masking: float) -> None:
+    with pytest.raises(msgspec.ValidationError, match="masking"):
+        msgspec.convert({"masking": masking}, ObjectiveConfig)

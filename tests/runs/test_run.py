@@ -1,7 +1,6 @@
 """A run comes back as it was saved, or is refused; nothing is mixed silently."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from tiny import MODEL
+from tiny import BIOGRAPHIES, MODEL, QUESTIONS
 
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
     "characters": lambda: train_tokenizer(CharactersConfig(), ["Ada was born."]),
@@ -47,9 +46,13 @@ def logits(run: Run) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize(
-    "setting", ["model.dropout=0.5", "model.positions.kind=learned", "model.tie_head=true"]
+    ("tokenizer", "setting"),
+    [
+        ("characters", "model.dropout=0.5"),
+        ("words", "model.positions.kind=learned"),
+        ("byte-pairs", "model.tie_head=true"),
+    ],
 )
 def test_a_run_comes_back_as_it_was(tmp_path: Path, tokenizer: str, setting: str) -> None:
     run = saved(new_run(tmp_path / "run", setting, tokenizer=tokenizer))
@@ -102,20 +105,17 @@ def refusal(path: Path) -> str:
     return message
 
 
-def test_another_runs_tokenizer_is_refused_with_both_named(run: Path, stranger: Path) -> None:
-    own, other = Tokenizer.load(run), Tokenizer.load(stranger)
-    assert own.size == other.size  # shapes can't tell them apart
-    shutil.copy(stranger / "tokenizer.json", run)
+def test_another_runs_tokenizer_is_refused_with_both_named(run: Path) -> None:
+    own = Run.load(run)
+    texts = [*BIOGRAPHIES, *(question.text for question in QUESTIONS)]
+    other = train_tokenizer(own.recipe.tokenizer, [text.replace("R", "Q") for text in texts])
+    assert own.tokenizer.size == other.size  # shapes can't tell them apart
+    other.save(run)
     message = refusal(run)
-    assert own.fingerprint in message
+    assert own.tokenizer.fingerprint in message
     assert other.fingerprint in message
     assert str(run / "model.safetensors") in message
     assert str(run / "tokenizer.json") in message
-
-
-def test_another_runs_weights_are_refused(run: Path, stranger: Path) -> None:
-    shutil.copy(stranger / "model.safetensors", run)
-    assert Tokenizer.load(stranger).fingerprint in refusal(run)
 
 
 def flipped(data: bytes) -> bytes:

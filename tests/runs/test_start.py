@@ -169,16 +169,6 @@ def test_a_head_is_untied_as_it_was(tmp_path: Path) -> None:
     assert tied.origin["dropped_tensors"] == ["head.weight"]
 
 
-def test_its_origin_has_the_chain(parent: Run, tmp_path: Path) -> None:
-    first = convert(parent, tmp_path / "first", ["model.attention.kind=elu"])
-    again = convert(first, tmp_path / "again", ["model.attention.kind=softmax"])
-    origin = read_table(again.path / "origin.json")
-    assert (origin["stage"], origin["parent"]) == ("conversion", str(first.path))
-    assert origin["fingerprint"] == parent.origin["fingerprint"]  # of the data
-    assert origin["parent_weights"] != first.origin["parent_weights"]
-    assert torch.equal(logits(again), logits(parent))
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -237,14 +227,19 @@ def test_ancestors_of_a_moved_project_are_found(parent: Run, tmp_path: Path) -> 
 
 def test_a_run_keeps_the_chain_of_its_ancestors(parent: Run, tmp_path: Path) -> None:
     first = convert(parent, tmp_path / "first", ["model.attention.kind=elu"])
-    second = convert(first, tmp_path / "second", ["model.attention.kind=polynomial"])
-    ancestors = second.origin["ancestors"]
+    second = convert(first, tmp_path / "second", ["model.attention.kind=softmax"])
+    origin = second.origin
+    assert (origin["stage"], origin["parent"]) == ("conversion", str(first.path))
+    assert origin["fingerprint"] == parent.origin["fingerprint"]  # of the data
+    assert origin["parent_weights"] != first.origin["parent_weights"]
+    assert torch.equal(logits(second), logits(parent))
+    ancestors = origin["ancestors"]
     assert [one["run"] for one in ancestors] == [str(first.path), str(parent.path.absolute())]
     assert [one["stage"] for one in ancestors] == ["conversion", parent.origin["stage"]]
     assert ancestors[0]["parent_weights"] == first.origin["parent_weights"]
-    assert read_table(second.path / "origin.json") == second.origin
+    assert read_table(second.path / "origin.json") == origin
     runs = (second, first, parent)
-    lines = ancestry(second.path, second.origin)
+    lines = ancestry(second.path, origin)
     starts = [line.index(str(run.path.absolute())) for line, run in zip(lines, runs, strict=True)]
     assert starts == [0, 3, 6]
     assert ancestry(parent.path, parent.origin)[1:] == []

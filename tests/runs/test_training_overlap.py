@@ -37,12 +37,6 @@ def test_questions_of_the_training_are_counted(regard: Command, folder: Path, ru
     assert count_trained(Run.load(run), read_questions(folder / "more.tsv")) is None
 
 
-def test_questions_without_answers_are_counted(regard: Command, run: Path) -> None:
-    assert run.exists()
-    found = succeeded(regard("evaluate", "run", "inputs.tsv"))
-    assert f"{len(PEOPLE)} questions" in found.out.splitlines()
-
-
 def test_a_text_of_the_training_is_named(regard: Command, folder: Path, run: Path) -> None:
     record_inputs(run, folder / "text.txt")
     found = succeeded(regard("evaluate", "run", "text.txt"))

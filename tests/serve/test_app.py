@@ -56,22 +56,6 @@ def test_runs_are_shown_by_name(page: TestClient, runs: list[Path]) -> None:
     assert str(runs[0].parent) not in answer.text
 
 
-def test_a_text_is_looked_at_and_a_head_step_by_step(page: TestClient) -> None:
-    data = page.post("/look", json=request_body()).json()
-    assert data["title"] == f"decoder: {TEXT}"
-    assert data["panels"][0]["details"] == []
-    steps = page.post("/detail", json=request_body(map=0, layer=1, head=0)).json()
-    assert steps["steps"][-1]["name"] == "weight"
-
-
-def test_a_run_writes_line_by_line(page: TestClient) -> None:
-    answer = page.post("/generate", json=request_body(max_new_tokens=4))
-    *tokens, end = map(json.loads, answer.text.splitlines())
-    assert len(tokens) <= 4
-    assert all(set(line) == {"token", "name", "text", "candidates"} for line in tokens)
-    assert "end" in end
-
-
 EDIT = edits.zero("decoder.0.heads.0").to_toml()
 
 
@@ -87,10 +71,14 @@ def test_a_request_may_edit_the_model(page: TestClient) -> None:
     assert steps != page.post("/detail", json=request_body(map=0, layer=1, head=0)).json()
 
 
-def test_an_edited_run_writes_what_generate_writes(runs: list[Path], page: TestClient) -> None:
+def test_an_edited_run_writes_line_by_line_what_generate_writes(
+    runs: list[Path], page: TestClient
+) -> None:
     edit = edits.steer("decoder.1.residual.feedforward", [3.0, -3.0] * 8, at="each-new")
     body = request_body(max_new_tokens=5, edit=edit.to_toml())
-    *tokens, _ = map(json.loads, page.post("/generate", json=body).text.splitlines())
+    *tokens, end = map(json.loads, page.post("/generate", json=body).text.splitlines())
+    assert all(set(line) == {"token", "name", "text", "candidates"} for line in tokens)
+    assert "end" in end
     run = Run.load(runs[0])
     (text,) = generate(run, [TEXT], max_new_tokens=5, edit=edit)
     assert text != generate(run, [TEXT], max_new_tokens=5)[0]

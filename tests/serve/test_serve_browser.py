@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import axe, driven, violations
+from browser import axe, violations
 from regard import edits
 from regard.explorer import page as pages
 from tiny import Command, succeeded
@@ -39,12 +39,6 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     ]
     with served(*runs, broken, *others) as port:
         yield port
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @contextmanager
@@ -322,8 +316,7 @@ def test_what_is_too_large_is_made_smaller_on_the_page(
 # For everybody
 
 
-@pytest.mark.parametrize("width", [400, 1200])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1200, "dark")])
 def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width: int) -> None:
     """With all controls unfolded, in any view (https://github.com/dequelabs/axe-core)."""
     with opened(browser, port, width=width, scheme=scheme) as page:

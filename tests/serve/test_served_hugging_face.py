@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from huggingface_hub import constants
 
 import regard
 from regard import edits
@@ -16,6 +15,8 @@ from regard.explorer.look import look
 from regard.serve.available_models import EXAMPLE, model_info
 from tiny_explored import PAIRED, tiny_folder
 from tiny_served import available, client, request_body, save_run
+
+pytestmark = pytest.mark.usefixtures("offline")
 
 TEXT = "was born"
 FAMILIES = ("gpt2", "bert", "t5")
@@ -29,14 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tiny_folder(folder / family, family)
     save_run(folder / "run")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a network that mustn't be asked."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
-    return tmp_path / "cache"
 
 
 def cached(cache: Path, name: str, folder: Path) -> None:
@@ -86,10 +79,10 @@ def test_what_is_missing_is_refused_at_once(tmp_path: Path) -> None:
             available(f"hf:{name}")
 
 
-def test_no_message_shows_where_they_lie(folder: Path, cache: Path) -> None:
+def test_no_message_shows_where_they_lie(folder: Path, offline: Path) -> None:
     """Whether the weights are damaged, or the tokenizer or a whole folder is gone."""
-    cached(cache, "someone/some-model", folder / "bert")
-    (snapshot,) = cache.glob("*/snapshots/*")
+    cached(offline, "someone/some-model", folder / "bert")
+    (snapshot,) = offline.glob("*/snapshots/*")
     page = client("hf:someone/some-model")
     (snapshot / "model.safetensors").write_bytes(b"no weights")
     answers = [page.post("/look", json=request_body(text=TEXT))]
@@ -103,7 +96,7 @@ def test_no_message_shows_where_they_lie(folder: Path, cache: Path) -> None:
         assert "someone/some-model: " in answer.json()["error"]
     shutil.rmtree(snapshot)
     answers += [page.post("/look", json=request_body(text=TEXT)), page.get("/models")]
-    assert not any(str(cache.parent) in answer.text for answer in answers)
+    assert not any(str(offline.parent) in answer.text for answer in answers)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])

@@ -4,10 +4,15 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from benchmark_files import birthplaces
+from benchmark_files import birthplaces, recall
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from plans import plan_pretraining
 from regard.config import override
+from regard.experiments.birthplaces import Data
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
@@ -42,3 +47,30 @@ def test_one_variant_is_added_to_what_was_found_before(
     assert [(one["seed"], one["steps"]) for one in written["half the steps"]] == [(0, 2), (1, 2)]
     shown = capsys.readouterr().out
     assert "| no clozes | 50.0 % | 50.0 | 600 | 1.5 min |" in shown
+
+
+# What a model recalls, by how often it was read
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), min_size=1))
+def test_every_question_is_in_one_group(asked: list[tuple[float, bool]]) -> None:
+    read, right = (np.array(column) for column in zip(*asked, strict=True))
+    found = recall.by_readings(read, right)
+    assert sum(n for _, n in found.values()) == len(asked)
+    assert sum(n for n, _ in found.values()) == right.sum()
+    assert found["never"][1] == (read < 1).sum()
+
+
+def test_readings_are_those_of_the_clozes_of_training(tmp_path: Path) -> None:
+    """The plan has each relevant cloze as often as is counted."""
+    save_world(make_world(WorldConfig(people=80, absent=20, biographies=1)), tmp_path)
+    recipe = override(RECIPES["modern"], TINY[1:])
+    data = Data.read(tmp_path, recipe)
+    plan = plan_pretraining(data.corpus, tmp_path / "run", recipe, questions=data.qa_train)
+    clozes = len(plan.data.training[1].dataset)
+    read = recall.readings(plan.run, data)
+    epochs = 1200 * 0.65 * 256 / clozes
+    times = read / epochs
+    np.testing.assert_allclose(times, times.round(), atol=1e-9)
+    assert times.max() > 1
