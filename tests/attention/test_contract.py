@@ -30,13 +30,14 @@ def test_every_mechanism_keeps_the_contract(name: str, dtype: torch.dtype) -> No
 
 
 KERNELS = [name for name, known in mechanisms().items() if known.type is KernelAttention]
-FEW = {"elu", "favor-positive"}
-"""Features without and with a scale; those of the others differ by the kernel's formula alone."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in KERNELS],
+    [
+        name if name == "favor-positive" else pytest.param(name, marks=pytest.mark.slow)
+        for name in KERNELS
+    ],
 )
 def test_kernel_attention_keeps_it_where_all_keys_fit_a_chunk(name: str) -> None:
     """The examples of the registry have chunks shorter than their rows."""

@@ -21,7 +21,9 @@ from regard.models.head_config import EmbeddingHeadConfig
 from tiny_families import COVERING, HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
 from tiny_recurrent import close
 
-EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
+TIED = [name for name in MODELS if "tied" in name and name.endswith("lm")]
+EVERY_MODEL = pytest.mark.parametrize("name", dict.fromkeys([*COVERING, *TIED]))
+"""Each family and each head, and those whose head is the embedding."""
 PARTS = (1, 2, 3, 9)
 
 
