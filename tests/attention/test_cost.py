@@ -308,7 +308,7 @@ def test_a_state_holds_the_bytes_that_the_model_says() -> None:
     The latents of `latent` are in the cache of its layer: tests/models/test_latent_attention.py.
     """
     dtypes = [torch.float32, torch.float64, torch.bfloat16]
-    for name, dtype, keys in product(set(DECODING) - {"latent"}, dtypes, [1, 8]):
+    for name, dtype, keys in product(sorted({*DECODING} - {"latent"}), dtypes, [1, 8]):
         attend, shape = find(name).example(), replace(SMALL, keys=keys, queries=1, dtype=dtype)
         expected = attend.cost(shape).state_bytes
         if not isinstance(attend, KernelAttention | RecurrentAttention):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from refusals import refusal
 from regard.attention import Attention, Differential, DifferentialV1, Mask, Softmax
 from regard.attention.config import CHECKED_SHAPE, LayerShape
 from regard.attention.contract import check
@@ -168,9 +169,8 @@ def test_widths_of_heads_and_rotary_positions_fit_a_half() -> None:
         ({"head_dim": 5}, "halves heads, and their width is 5: choose an even head"),
         ({"positions": RotaryConfig(), "head_dim": 6}, f"need an even {rotated}, not 3"),
     ):
-        with pytest.raises(ValueError, match=says):
+        with refusal(ValueError, says, str(options)):
             tiny_config(attention=DifferentialConfig(version=1), **options)
-            pytest.fail(str(options))
 
 
 def test_it_costs_two_maps_and_the_state_of_one() -> None:

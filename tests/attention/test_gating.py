@@ -30,6 +30,11 @@ TRAINING = TrainingConfig(steps=1, optimizer=AdamWConfig(weight_decay=0.1))
 SHAPE = LayerShape(n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=32)
 
 
+VALUE_HEADS = list(
+    zip(RECURRENCES, cycle([(2, 2, 4), (4, 2, 8), (4, 1, 2), (4, 2, 4)]), strict=False)
+)
+
+
 def made(kind: str, **options: Any) -> tuple[RecurrentAttention, Gating]:
     torch.manual_seed(0)
     config = cast(AttentionConfig, config_type(kind)(**options))
@@ -91,9 +96,7 @@ def test_the_gate_of_outputs_may_be_silu_and_norms_have_their_epsilons() -> None
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("kind", "heads"), zip(RECURRENCES, cycle([(2, 2, 4), (4, 2, 8), (4, 1, 2), (4, 2, 4)]), strict=False)
-)
+@pytest.mark.parametrize(("kind", "heads"), VALUE_HEADS)
 def test_a_layer_has_more_value_heads_than_key_heads(kind: str, heads: tuple[int, ...]) -> None:
     n_heads, n_kv_heads, n_value_heads = heads
     config = cast(AttentionConfig, config_type(kind)(output_gate=True))

@@ -50,7 +50,6 @@ ways = st.fixed_dictionaries(
 )
 
 
-
 @torch.no_grad()
 def log_probability(model: LanguageModel, prompt: list[int], new: list[int]) -> float:
     """Without a cache, without a batch."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig

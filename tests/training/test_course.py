@@ -9,7 +9,6 @@ import pytest
 from plans import plan_pretraining, plan_questions
 from regard.config import override
 from regard.data import IGNORE
-from regard.data.batch import Sampler
 from regard.models.builders import make_model
 from regard.runs.recipe import MinGPTConfig
 from regard.runs.recipes import RECIPES

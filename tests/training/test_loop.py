@@ -14,18 +14,15 @@ from regard.attention import KernelAttention
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, CausalExample
-
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-
 from regard.training.optimizers import clip_gradients
 from regard.training.step import mean_loss
 from tiny import BIOGRAPHIES, MODEL
 from tiny_tasks import CPU, SETTINGS, add_gradients
 
 CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
-
 
 
 def make_model() -> LanguageModel:

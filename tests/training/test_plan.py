@@ -13,6 +13,7 @@ from plans import (
     plan_task,
     plan_text,
 )
+from refusals import refusal
 from regard.config import override
 from regard.data.batch import Batch, PaddedIds
 from regard.errors import UserError
@@ -107,9 +108,8 @@ def test_relevance_needs_questions_about_titles() -> None:
             r"no question, as pairs:1, contains the title of a document, such as «Ada Finch»",
         ),
     ):
-        with pytest.raises(UserError, match=said):
+        with refusal(UserError, said, setting):
             plan(TEXTS, "objective.cloze_relevance=6", setting, questions=questions)
-            pytest.fail(setting)
 
 
 def test_phrases_that_words_can_t_write_alone_are_left_out() -> None:

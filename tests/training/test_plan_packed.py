@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from plans import plan_named, plan_pretraining
+from refusals import refusal
 from regard.config import override
 from regard.data.packing import Mixture
 from regard.errors import UserError
@@ -101,9 +102,8 @@ def test_a_wrong_mixture_is_refused(corpora: Path, tmp_path: Path) -> None:
         ("web=0.7,code=1,web=2", "--mix web: is given twice"),
         ("", "expected NAME=WEIGHT"),
     ):
-        with pytest.raises(UserError, match=says):
+        with refusal(UserError, says, mix):
             plan_pretraining(corpora, tmp_path / "run", recipe(), mix=mix)
-            pytest.fail(mix)
 
 
 def test_corpora_of_other_tokenizers_are_refused(corpora: Path, tmp_path: Path) -> None:
@@ -122,18 +122,16 @@ def test_what_packing_does_not_support_is_refused(corpora: Path, tmp_path: Path)
         ("model.kind=rnn", r"model.kind=rnn has no document masks; set data.packing=false"),
         ("objective.span_corruption=0.5", r"packed corpora are for objective.next_token alone"),
     ):
-        with pytest.raises(UserError, match=says):
+        with refusal(UserError, says, setting):
             plan_pretraining(corpora, out, override(Recipe(), [setting]))
-            pytest.fail(setting)
     for setting in (
         "tokenizer.kind=words",
         "data.documents=files",
         "data.validation=0.5",
         "data.table.text=body",
     ):
-        with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack again"):
+        with refusal(UserError, r"web is packed already; leave it out, or pack again", setting):
             plan_pretraining(packed, out, recipe(), [setting])
-            pytest.fail(setting)
     with pytest.raises(UserError, match=r"web.txt: is no packed corpus, unlike others"):
         plan_pretraining([packed, tmp_path / "web.txt"], out, recipe())
     assert not out.exists()
@@ -143,7 +141,6 @@ def test_a_recurrent_model_trains_on_padded_documents(corpora: Path, tmp_path: P
     settings = ["model.kind=rnn", "data.packing=false", "training.steps=2"]
     plan = plan_pretraining(corpora, tmp_path / "run", override(Recipe(), settings))
     assert plan.loss_before()["untrained_loss"] > 0
-
 
 
 def test_a_corpus_by_two_names_is_one(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:

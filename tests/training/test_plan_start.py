@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from killed import require_exact_resume
 from plans import plan_named, plan_task

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from killed import require_exact_resume
 from plans import plan_finetuning, plan_pretraining, plan_questions, plan_task, plan_text
@@ -81,7 +80,6 @@ RESUMED = [
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "PROBE_ROWS", 40)
-
 
 
 @pytest.mark.parametrize(("task", "family"), LEARNED)

@@ -1,10 +1,10 @@
 """Training goes on after any interruption as if nothing had happened."""
 
 import errno
-import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from killed import Killed, kill_in_step, require_exact_resume
 from plans import plan_pretraining
 from regard import files
 from regard.config import override
-
 from regard.errors import NonFiniteError, UserError
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import WorldConfig, make_world
@@ -123,10 +122,14 @@ def failing_at(
         yield calls
 
 
-@pytest.mark.parametrize("failure", [Killed, lambda: OSError(errno.ENOSPC, "No space left")])
+FAILURES: tuple[Callable[[], BaseException], ...] = (
+    Killed,
+    lambda: OSError(errno.ENOSPC, "No space left"),
+)
+
+
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 16])
 def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
-    failure: Callable[[], BaseException],
     every: int,
     corpus: list[Document],
     uninterrupted: Ended,
@@ -136,8 +139,12 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
     with failing_at(monkeypatch, 0) as calls:
         plan(corpus, tmp_path / "count").execute(SETTINGS)
     assert len(calls) > 40
-    for moment in range(1, len(calls) + 1, every):
-        out = tmp_path / f"killed-{moment}"
+    moments = range(1, len(calls) + 1, every)
+    turns = (
+        product(moments, FAILURES) if every == 1 else zip(moments, cycle(FAILURES), strict=False)
+    )
+    for number, (moment, failure) in enumerate(turns):
+        out = tmp_path / f"killed-{number}"
         with failing_at(monkeypatch, moment, failure), pytest.raises((Killed, OSError)):
             plan(corpus, out).execute(SETTINGS)
         plan(corpus, out).execute(SETTINGS, resume=True)
@@ -278,7 +285,6 @@ def test_another_thread_count_warns_where_something_is_left_to_train(
         plan(corpus, out).execute(SETTINGS, resume=True)  # warns of nothing: all is done
     finally:
         torch.set_num_threads(threads)
-
 
 
 def test_early_stopping_waits_for_patience_and_keeps_the_best(
