@@ -154,8 +154,10 @@ def test_an_edited_file_is_another_class(tmp_path: Path) -> None:
 
 
 LAYERS = (
-    HEAD
+    HEAD.replace("import Softmax", "import Softmax, Support")
     + """
+    supports = Support(masks=frozenset({"alignment"}))
+
     def __init__(self, *, layer: int = 0) -> None:
         super().__init__()
         self.layer = layer

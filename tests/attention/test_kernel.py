@@ -395,13 +395,7 @@ def overshadowed(shift: float) -> Case:
     query[0, 0, 1:] -= toward
     value = normal(1, 1, 8, 4, seed=2).float()
     attend = KernelAttention(features, chunk=4)
-    return Case(
-        attend=attend,
-        query=query,
-        key=key,
-        value=value,
-        mask=Mask.causal(),
-    )
+    return Case(attend=attend, query=query, key=key, value=value, mask=Mask.causal())
 
 
 def test_small_weights_are_right_or_an_error() -> None:

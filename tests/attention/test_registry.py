@@ -11,14 +11,7 @@ import pytest
 import torch
 from attention_cases import furthest
 
-from regard.attention import (
-    Attention,
-    KernelAttention,
-    LayerShape,
-    Mask,
-    Softmax,
-    Support,
-)
+from regard.attention import Attention, KernelAttention, LayerShape, Mask, Softmax, Support
 from regard.attention.config import ALL_MASKS, BUILT_IN, GROUP, config_type, supporting
 from regard.attention.contract_cases import TableBias
 from regard.attention.registry import find, mechanisms

@@ -117,12 +117,7 @@ def test_one_beam_is_greedy(prompts: list[list[int]], stop_ids: tuple[int, ...])
     model = tiny_model()
     greedy = generate_ids(model, prompts, max_new_tokens=NEW, stop_ids=stop_ids)
     found = search_ids(
-        model,
-        prompts,
-        beams=1,
-        max_new_tokens=NEW,
-        stop_ids=stop_ids,
-        early_stopping=True,
+        model, prompts, beams=1, max_new_tokens=NEW, stop_ids=stop_ids, early_stopping=True
     )
     for (beam,), row in zip(found, greedy, strict=True):
         assert (beam.ids, beam.stopped) == (row.ids, row.stopped)

@@ -11,9 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from regard.attention import Softmax, State
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
-from regard.attention.recurrent_config import (
-    GatedLinearConfig,
-)
+from regard.attention.recurrent_config import GatedLinearConfig
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.decoding.step import _tensors

@@ -129,9 +129,7 @@ UNFIT: dict[str, list[tuple[list[str], int | None, str]]] = {
         (["a" * 25], None, "prompt 1: takes 25 tokens, which .* of 24"),
         (["a"], 13, "prompt 1: takes 1 tokens, and with 13 .* of 12"),
     ],
-    "rnn-encoder-decoder": [
-        (["a" * 13], None, "prompt 1: takes 13 tokens, which .* of 12"),
-    ],
+    "rnn-encoder-decoder": [(["a" * 13], None, "prompt 1: takes 13 tokens, which .* of 12")],
 }
 
 

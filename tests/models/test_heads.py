@@ -13,12 +13,7 @@ from regard.errors import UserError
 from regard.models.builders import make_model
 from regard.models.config import RecurrentConfig
 from regard.models.head_config import Pool, ReconstructionHeadConfig
-from regard.models.heads import (
-    ClassificationHead,
-    EmbeddingHead,
-    ReconstructionHead,
-    pooled_states,
-)
+from regard.models.heads import ClassificationHead, EmbeddingHead, ReconstructionHead, pooled_states
 from tiny_recurrent import close, normal, sharp
 
 POOLS = pytest.mark.parametrize("pool", get_args(Pool))

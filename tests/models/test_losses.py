@@ -9,13 +9,7 @@ from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, predict_all
 from regard.dropout import dropouts, make_row_keys, set_row_keys
-from regard.models.builders import (
-    Embedder,
-    LanguageModel,
-    Model,
-    SequenceToSequence,
-    make_model,
-)
+from regard.models.builders import Embedder, LanguageModel, Model, SequenceToSequence, make_model
 from regard.models.config import DecoderConfig, EncoderConfig
 from regard.models.head_config import EmbeddingHeadConfig
 from tiny_families import COVERING, HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch

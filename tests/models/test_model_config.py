@@ -105,11 +105,7 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
         {"encoder": {"d_model": 64}, "share_embeddings": True},
         "share_embeddings = true needs embeddings of one width",
     ),
-    (
-        EncoderDecoderConfig,
-        {"decoder": {"parallel_residual": True}},
-        r"decoder\.parallel_residual",
-    ),
+    (EncoderDecoderConfig, {"decoder": {"parallel_residual": True}}, r"decoder\.parallel_residual"),
     (
         EncoderDecoderConfig,
         {"decoder": {"positions": CONCATENATED}, "tie_head": True},

@@ -6,23 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.config import (
-    SoftmaxConfig,
-    supporting,
-)
+from regard.attention.config import SoftmaxConfig, supporting
 from regard.errors import UserError
 from regard.models.config import RecurrentEncoderDecoderConfig
 from regard.models.seq2seq import GlobalAttention, RecurrentEncoderDecoder
 from tiny_attentions import ATTENTIONS
-from tiny_recurrent import (
-    BLOCK,
-    CELLS,
-    TINY,
-    VOCABULARY,
-    close,
-    padded,
-    sharp,
-)
+from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, close, padded, sharp
 
 MODELS: dict[str, dict[str, Any]] = {
     "vanilla, no attention": {"cell": "vanilla"},

@@ -158,11 +158,7 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(("batches", "recorded"), [(0, 1), (1, 3), (5, 3), (9, 1)])
 def test_an_interrupted_packing_continues(
-    tmp_path: Path,
-    lines: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    batches: int,
-    recorded: int,
+    tmp_path: Path, lines: Path, monkeypatch: pytest.MonkeyPatch, batches: int, recorded: int
 ) -> None:
     monkeypatch.setattr(pack, "RECORDED", recorded)
     whole = packed(tmp_path / "whole", spec_of(lines))

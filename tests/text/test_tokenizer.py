@@ -195,10 +195,7 @@ def test_the_name_of_a_special_token_is_unknown_text_if_the_corpus_lacks_it() ->
     [
         (CharactersConfig(unknown="unk"), "A<unknown>a ⁇"),
         (WordsConfig(unknown="unk"), "<unknown> ⁇"),
-        (
-            CharactersConfig(unknown="unk", special_tokens=SpecialTokensConfig(unk="⁇")),
-            "A<⁇>a ⁇",
-        ),
+        (CharactersConfig(unknown="unk", special_tokens=SpecialTokensConfig(unk="⁇")), "A<⁇>a ⁇"),
     ],
 )
 def test_unknown_text_becomes_the_unk_token_where_that_is_configured(

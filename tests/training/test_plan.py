@@ -6,13 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plans import (
-    plan_finetuning,
-    plan_pretraining,
-    plan_questions,
-    plan_task,
-    plan_text,
-)
+from plans import plan_finetuning, plan_pretraining, plan_questions, plan_task, plan_text
 from refusals import refusal
 from regard.config import override
 from regard.data.batch import Batch, PaddedIds

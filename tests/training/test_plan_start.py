@@ -149,13 +149,7 @@ def test_starts_that_do_not_fit_are_refused(parent: Run) -> None:
     encoder = plan_task(NOWHERE, task_recipe("classification", "encoder, classification")).run
     texts = list(BIOGRAPHIES)
     cases: list[tuple[str, Any, Run, dict[str, Any], str]] = [
-        (
-            "text",
-            texts,
-            parent,
-            {"recipe": "text"},
-            r"context_length = 128: nowhere has 320",
-        ),
+        ("text", texts, parent, {"recipe": "text"}, r"context_length = 128: nowhere has 320"),
         ("questions", QUESTIONS, parent, {"tokenizer": parent.tokenizer}, "comes with --from"),
         ("copy", None, parent, {}, "a probe"),
         ("text", texts, encoder, {}, r"model\.kind=encoder"),

@@ -82,10 +82,7 @@ def test_a_pruned_run_is_one_like_any_other(run: Path, tmp_path: Path) -> None:
     loaded = regard.load(out)
     assert loaded.n_parameters < whole.n_parameters
     assert [level.kept for level in found.levels] == [2, 1]
-    assert [level.parameters for level in found.levels] == [
-        whole.n_parameters,
-        loaded.n_parameters,
-    ]
+    assert [level.parameters for level in found.levels] == [whole.n_parameters, loaded.n_parameters]
     ((place, group),) = found.units[0].groups
     zero = edits.zero(f"{place}.heads.{group}")
     asked = [question.text for question in QUESTIONS]

@@ -44,8 +44,7 @@ def corpus() -> list[Document]:
 
 def plan(corpus: list[Document], out: Path, *, steps: int = 7, every: int = 3) -> Plan:
     recipe = override(
-        RECIPES["demo"],
-        [*TINY, f"training.steps={steps}", f"training.checkpoint_every={every}"],
+        RECIPES["demo"], [*TINY, f"training.steps={steps}", f"training.checkpoint_every={every}"]
     )
     return plan_pretraining(corpus, out, recipe)
 
@@ -311,10 +310,7 @@ def test_dropout_leaves_the_global_generator_alone(corpus: list[Document], tmp_p
 
 
 def test_batches_made_ahead_change_nothing(
-    corpus: list[Document],
-    uninterrupted: Ended,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    corpus: list[Document], uninterrupted: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step, "batches_kind", lambda _: PrefetchedBatches)
     kill_after(3, plan(corpus, tmp_path / "run"), monkeypatch)
