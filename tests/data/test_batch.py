@@ -100,8 +100,8 @@ def test_a_batch_of_negatives_is_not_split() -> None:
 
 
 def test_padding_fills_the_ends_with_whole_numbers_as_far_as_the_limit_allows() -> None:
-    rows: list[list[int]]
-    for rows in ([[5, 6, 7], [8]], [[5]], [[], [5]], [[], []]):
+    cases: list[list[list[int]]] = [[[5, 6, 7], [8]], [[5]], [[], [5]], [[], []]]
+    for rows in cases:
         padded = pad_rows(rows, 9)
         assert padded.dtype == torch.int64
         longest = max(map(len, rows))
