@@ -1,6 +1,7 @@
 """Text files of users: found, decoded, and cut where words and documents begin."""
 
 import json
+import re
 import sys
 import zlib
 from itertools import product
@@ -108,10 +109,8 @@ def test_records_have_their_text_in_a_field(tmp_path: Path) -> None:
 def test_a_bad_record_is_named(tmp_path: Path) -> None:
     for line in ["{", "[1]", '{"id": 1}', '{"text": 1}']:
         path = write(tmp_path / "a.jsonl", '{"text": "good"}\n' + line)
-        with refusal(UserError, "", line) as refused:
+        with refusal(UserError, rf"^{re.escape(str(path))}:2: .+\Z", line):
             documents(path, "records")
-        assert str(refused.value).startswith(f"{path}:2: ")
-        assert "\n" not in str(refused.value)
 
 
 def test_parquet_has_a_column_of_texts(tmp_path: Path) -> None:
