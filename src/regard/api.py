@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from regard.comparison.grid import CellSettings, Grid, MatchedCost, change_grid
 from regard.comparison.plan import plan_comparison
@@ -259,9 +260,9 @@ def answer(
 def compare(
     task: str,
     *,
-    over: Mapping[str, Sequence[Any]],
+    over: Mapping[str, Iterable[Any]],
     out: str | Path,
-    tune: Mapping[str, Sequence[Any]] | None = None,
+    tune: Mapping[str, Iterable[Any]] | None = None,
     seeds: int = 5,
     recipe: str | None = None,
     settings: Sequence[str] = (),
@@ -279,12 +280,13 @@ def compare(
 ) -> Comparison:
     """Train a grid of runs for a task in worker processes, and compare them.
 
-    `over` and `tune` map fields of the recipe to values: rows of the table, and hyperparameters,
-    whose best values are chosen for each row by validation. Cells that are finished in the folder
-    `out` aren't trained again; `jobs` cells are trained at a time, by default one per core. `add`
-    are existing runs to include, `cells` confirms the number of more than 1,000. `match` is a cost
-    that is equal for all models: one size of each is changed. `executor` is "local", "slurm" or
-    "ray", or a mapping with its resources, such as {"kind": "slurm", "mem_gb": 8}.
+    `over` and `tune` map fields of the recipe to values (a list, range or array): rows of the
+    table, and hyperparameters, whose best values are chosen for each row by validation. Cells that
+    are finished in the folder `out` aren't trained again; `jobs` cells are trained at a time, by
+    default one per core. `add` are existing runs to include, `cells` confirms the number of more
+    than 1,000. `match` is a cost that is equal for all models: one size of each is changed.
+    `executor` is "local", "slurm" or "ray", or a mapping with its resources, such as {"kind":
+    "slurm", "mem_gb": 8}.
 
     Raises:
         UserError: an axis or value is invalid, the folder holds something else, or there is no such
@@ -341,7 +343,7 @@ def compare_suite(
     >>> best = {task: one.best() for task, one in found.items()}  # doctest: +SKIP
     """
     changes: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
-    changes |= {"seeds": seeds} if seeds else {}
+    changes |= {} if seeds is None else {"seeds": seeds}
     grids = [change_grid(grid, grid.task, settings, changes) for grid in load_suite(suite)]
     planned = [plan_comparison(_with_executor(grid, executor), confirmed=cells) for grid in grids]
     return dict(train_suite(planned, Path(out), jobs=jobs))
@@ -350,5 +352,10 @@ def compare_suite(
 def _with_executor(grid: Grid, executor: str | Mapping[str, Any]) -> Grid:
     """Return a grid whose cells are trained by an executor, given by kind or with resources."""
     chosen = {"kind": executor} if isinstance(executor, str) else dict(executor)
-    values = msgspec.to_builtins(grid) | {"executor": chosen}
+    values = msgspec.to_builtins(grid, enc_hook=_as_list) | {"executor": chosen}
     return convert_config(values, Grid, where="regard.compare")
+
+
+def _as_list(values: Any) -> Any:
+    """Return the values of an axis that is a range, an array or another iterable."""
+    return values.tolist() if isinstance(values, np.ndarray | np.generic) else list(values)

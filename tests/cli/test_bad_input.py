@@ -110,6 +110,7 @@ MISTAKES = {
         (f"{QUESTIONS} --device abacus", "--device abacus: "),
         (f"{TEXT} --device abacus", "--device abacus: "),
         (f"{TEXT} --freeze body", "adapts trained weights; give them by --from"),
+        (f"{TEXT} objective.clozes=1", "text is read in windows, for objective.next_token alone"),
         (f"{TEXT} training.lora.rank=2", "adapts trained weights; give them by --from"),
         (f"{QUESTIONS} --from nowhere", "give a run folder or, for a Hugging Face model"),
         (f"{QUESTIONS} --from run --tokenizer run", "comes with --from"),

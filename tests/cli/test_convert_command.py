@@ -7,7 +7,8 @@ import torch
 
 from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
-from tiny import MODEL, STEPS, Command, succeeded
+from regard.training.loop import InterruptedTraining
+from tiny import MODEL, STEPS, Command, refused, succeeded
 
 ELU = "model.attention.kind=elu"
 
@@ -83,3 +84,22 @@ def test_tokens_come_along_and_are_trained_on(
     where[where.index("more")] = "other"
     succeeded(regard(*where))
     assert (folder / "other/tokens/training.bin").stat().st_ino != ids[0]
+
+
+def test_steps_need_a_language_model_and_a_stop_says_how_to_go_on(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
+    succeeded(regard("train", "text", "long.txt", "--out", "lm", *MODEL, *STEPS))
+    flags = ("head.kind=embedding", "--steps", "2")
+    refused(regard("convert", "lm", "--out", "new", *flags), "requires a causal language model")
+    assert not (folder / "new").exists()
+
+    def stop(*_: object, **__: object) -> None:
+        raise InterruptedTraining("repeat the command with --resume")
+
+    monkeypatch.setattr("regard.training.plan.Plan.execute", stop)
+    outcome = regard("convert", "lm", "--out", "elu", ELU, "--steps", "2")
+    assert outcome.code == 130
+    assert "--resume" not in outcome.err
+    assert "--from elu" in outcome.err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny import BIOGRAPHIES, Command, refused, succeeded
+from tiny import BIOGRAPHIES, MODEL, STEPS, Command, refused, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -83,3 +83,14 @@ def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
     both = json.loads((folder / "x.json").read_text(encoding="utf-8"))
     assert [head["induction twice"] for head in both] == [h["induction twice"] for h in found]
     assert all(head["gradient"] > 0 for head in both)
+
+
+def test_a_score_that_some_layers_lack_is_a_gap(regard: Command, folder: Path) -> None:
+    hybrid = (*MODEL, "model.n_layers=2", "model.pattern=softmax+gated-softmax", *STEPS)
+    succeeded(regard("pretrain", "text.txt", "--out", "mixed", *hybrid))
+    out = succeeded(regard("head-scores", "mixed", "--random", "5", "--json", "x.json")).out
+    found = json.loads((folder / "x.json").read_text("utf-8"))
+    assert len({"norm" in one for one in found}) == 2
+    for row, one in zip(out.splitlines()[1:], found, strict=False):
+        last = [f"{one[name]:.2f}" for name in ("duplicate twice", "induction twice")]
+        assert row.split()[-3:] == [f"{one['norm']:.2f}" if "norm" in one else "–", *last]

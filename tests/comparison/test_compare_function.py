@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import regard
@@ -20,7 +21,7 @@ def test_the_function_returns_what_the_folder_holds(
     found = regard.compare(
         "mqar",
         over={KIND: ["softmax", "elu"]},
-        tune={LR: [1e-3, 1e-2, 1e-1]},
+        tune={LR: np.geomspace(1e-3, 1e-1, 3)},
         seeds=2,
         baseline={KIND: "elu"},
         settings=TINY,
@@ -49,4 +50,10 @@ def test_an_executor_with_a_wrong_resource(tmp_path: Path) -> None:
         regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor=executor)
     with pytest.raises(UserError, match="did you mean slurm"):
         regard.compare("mqar", over={LR: [1, 2]}, out=tmp_path / "sweep", executor="slrm")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_suite_without_seeds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="seeds: expected an integer >= 1"):
+        regard.compare_suite("recall", out=tmp_path / "suite", seeds=0)
     assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 import os
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -283,3 +284,8 @@ def test_native_code_of_moba_adds_each_key_to_its_own_block(tmp_path: Path) -> N
             logits, packaged = found.extend(token, packaged)
             torch.testing.assert_close(logits, expected)
     assert found.steps
+
+
+def test_a_run_that_is_not_saved_is_refused(run: Path) -> None:
+    with pytest.raises(UserError, match="isn't a saved run"):
+        api.compile(replace(load(run), path=Path("hf:gone")))

@@ -141,6 +141,11 @@ def test_a_prompt_that_does_not_fit_is_named(family: str) -> None:
             encode_prompts(run, prompts, CPU.device, max_new_tokens=new)
 
 
+def test_a_source_is_not_continued() -> None:
+    with pytest.raises(UserError, match="raw: an encoder–decoder answers a source"):
+        encode_prompts(reading("rnn-encoder-decoder"), ["a"], CPU.device, raw=True)
+
+
 @pytest.mark.parametrize("family", CONTINUING)
 def test_an_answer_depends_on_no_other_row(family: str) -> None:
     run = without_task(answering(family))

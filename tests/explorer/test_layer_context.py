@@ -9,6 +9,8 @@ from torch.testing import assert_close
 
 from regard.attention import Bias
 from regard.attention.config import SoftmaxConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.attention.score_config import DifferentialConfig, GatedSoftmaxConfig
 from regard.explorer.attention_maps import (
     AttentionMap,
     PositionPicture,
@@ -145,3 +147,17 @@ def test_of_other_models_less_is_known() -> None:
     found = with_layer_context(one, body)
     assert position_pictures(found) == []
     assert found.layers[0].value_lengths is None
+
+
+@pytest.mark.parametrize(
+    ("attention", "known"),
+    [
+        (GatedDeltaNetConfig(), False),
+        (GatedSoftmaxConfig(), False),
+        (DifferentialConfig(version=1), False),
+        (DifferentialConfig(), True),
+    ],
+)
+def test_outputs_that_are_normalized_or_gated_have_no_lengths(attention: Any, known: bool) -> None:
+    one, _ = seen(attention=attention)
+    assert [layer.value_lengths is not None for layer in one.layers] == [known] * 2

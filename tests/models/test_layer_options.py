@@ -132,7 +132,7 @@ def normed(norm: nn.Module | None, x: Tensor) -> Tensor:
 def test_a_sandwich_has_norms_before_and_after_each_branch() -> None:
     """x + norm'(f(norm(x))), in parallel too, and of attention to a source."""
     config = structs.replace(TARGET, norm="sandwich")
-    layer = sharp(Layer(config, 0, D))
+    layer = sharp(Layer(config, 0, config))
     x, source, mask = normal(2, 5, D), normal(2, 4, D, seed=1), Mask.causal()
     attended = layer.self_attention(layer.norm_attention(x), None, None, mask)
     after = x + normed(layer.norm_attention_out, attended)

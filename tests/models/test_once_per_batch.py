@@ -18,7 +18,7 @@ from regard.attention.state import Memory
 from regard.decoding.prepare import prepare
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
-from regard.models.config import EncoderConfig, TargetConfig
+from regard.models.config import EncoderConfig, TargetConfig, TransformerConfig
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder, Encoder
 from tiny_models import BLOCK, VOCABULARY, tiny_model
@@ -67,7 +67,7 @@ def test_cross_attention_prepares_the_padding_of_a_source_once(
     monkeypatch: pytest.MonkeyPatch, attention: AttentionConfig
 ) -> None:
     config = TargetConfig(n_layers=LAYERS, n_heads=2, d_model=16, attention=attention)
-    decoder = Decoder(config, VOCABULARY, d_source=8)
+    decoder = Decoder(config, VOCABULARY, source=TransformerConfig(n_heads=2, d_model=8))
     memories = decoder.encode_memory(torch.randn(2, 5, 8), torch.tensor([3, 5]))
     assert len({id(memory.mask) for memory in memories if isinstance(memory, Memory)}) <= 1
     made = counted(monkeypatch, Mask, "_to_dense")

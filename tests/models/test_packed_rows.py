@@ -17,6 +17,7 @@ from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
+from regard.positions.config import DynamicScalingConfig, RotaryConfig
 from regard.runs.recipe import Recipe
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
@@ -139,3 +140,13 @@ def test_a_mechanism_without_document_masks_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(Softmax, "supports", fewer)
     with pytest.raises(UnsupportedError, match="document masks; supported by"):
         body_of(tiny_model()).require_documents()
+
+
+def test_dynamic_scaling_depends_on_no_padding_and_refuses_packed_rows() -> None:
+    scaling = DynamicScalingConfig(original_context_length=4)
+    body = body_of(tiny_model(positions=RotaryConfig(scaling=scaling)))
+    ids = torch.arange(12)[None] % VOCABULARY
+    padded = body(ids, torch.tensor([6]))[:, :6]
+    torch.testing.assert_close(padded, body(ids[:, :6]))
+    with pytest.raises(UnsupportedError, match="dynamic scaling"):
+        body.require_documents()

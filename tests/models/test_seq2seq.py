@@ -7,9 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.config import SoftmaxConfig, supporting
+from regard.attention.score_config import LinformerConfig
 from regard.errors import UserError
-from regard.models.config import RecurrentEncoderDecoderConfig
-from regard.models.seq2seq import GlobalAttention, RecurrentEncoderDecoder
+from regard.models.config import (
+    EncoderDecoderConfig,
+    RecurrentEncoderDecoderConfig,
+    TargetConfig,
+    TransformerConfig,
+)
+from regard.models.seq2seq import EncoderDecoder, GlobalAttention, RecurrentEncoderDecoder
 from tiny_attentions import ATTENTIONS
 from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, close, padded, sharp
 
@@ -138,3 +144,14 @@ def by_weights(made: RecurrentEncoderDecoder, ids: Tensor, lengths: Tensor) -> T
     gathered = gathered if part.gating is None else part.gating.finish(states, gathered)
     out: Tensor = part.o_proj(torch.cat([gathered[:, 0], states], -1))
     return out.tanh()
+
+
+def test_cross_attention_has_the_length_of_sources() -> None:
+    sizes: dict[str, Any] = {"n_layers": 1, "n_heads": 2, "d_model": 16}
+    decoder = TargetConfig(context_length=4, cross_attention=LinformerConfig(), **sizes)
+    config = EncoderDecoderConfig(
+        encoder=TransformerConfig(context_length=9, **sizes), decoder=decoder
+    )
+    body = EncoderDecoder(config, VOCABULARY)
+    ids = torch.arange(9)[None] % VOCABULARY
+    assert body(ids, torch.tensor([9]), ids[:, :4]).shape == (1, 4, 16)

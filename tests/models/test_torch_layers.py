@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Mask
-from regard.models.config import TargetConfig
+from regard.models.config import TargetConfig, TransformerConfig
 from regard.models.layers import Layer
 from tiny_recurrent import close, normal, sharp
 
@@ -39,7 +39,8 @@ def tiny_layer(norm: Norm, activation: Activation, d_source: int | None = None) 
     config = TargetConfig(
         n_heads=HEADS, d_model=D, d_ff=D_FF, norm=norm, activation=activation, norm_eps=0.01
     )
-    layer = sharp(Layer(config, 0, d_source))
+    source = None if d_source is None else TransformerConfig(n_heads=1, d_model=d_source)
+    layer = sharp(Layer(config, 0, source))
     for module in layer.modules():
         if isinstance(module, nn.LayerNorm):
             module.weight.data += 1

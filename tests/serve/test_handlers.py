@@ -2,12 +2,15 @@
 
 from base64 import b64decode
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from regard import api
+from regard.models.builders import LanguageModel
 from regard.runs.run import Run
 from regard.serve import handlers
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest
@@ -17,7 +20,9 @@ WRITERS = ("decoder", "favor", "encoder-decoder")
 
 
 def written(run: Run, **wishes: Any) -> list[dict[str, Any]]:
-    return list(handlers.generate_lines(run, GenerateRequest(model=0, text=TEXT, **wishes)))
+    return list(
+        handlers.generate_lines(run, run.path, GenerateRequest(model=0, text=TEXT, **wishes))
+    )
 
 
 def viewed(run: Run, **wishes: Any) -> dict[str, Any]:
@@ -107,3 +112,19 @@ def unpack(head: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
 
 def floats(text: str) -> np.ndarray:
     return np.frombuffer(b64decode(text), "<f4")
+
+
+def test_packages_are_found_by_the_weights_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def find(run: Run) -> LanguageModel:
+        seen.append(run.path)
+        return run.language_model
+
+    monkeypatch.setattr(import_module("regard.decoding.generate"), "with_package", find)
+    request = GenerateRequest(model=0, text=TEXT, max_new_tokens=1)
+    named = replace(new_run("decoder"), path=Path("name"))
+    assert list(handlers.generate_lines(named, tmp_path, request))
+    assert seen == [tmp_path]

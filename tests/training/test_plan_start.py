@@ -15,6 +15,7 @@ from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training.plan import Plan
+from regard.uncertainty.calibration import require_answering
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import bert_folder, bert_pieces, gpt2_folder, gpt2_pieces
 from tiny_tasks import REVIEWS, SETTINGS, task_recipe, writer
@@ -158,3 +159,8 @@ def test_starts_that_do_not_fit_are_refused(parent: Run) -> None:
     for task, data, start, choices, says in cases:
         with pytest.raises(UserError, match=says):
             plan_named(task, data, out=NOWHERE, settings=SHORT, start=start, **choices)
+
+
+def test_a_run_of_a_task_that_goes_on_with_questions_can_be_asked(parent: Run) -> None:
+    assert parent.recipe.task is not None
+    require_answering(plan("questions", QUESTIONS, parent).run)

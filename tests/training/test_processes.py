@@ -44,7 +44,7 @@ def in_threads(size: int, work: Callable[[Processes], None]) -> list[Exception |
 
     def attempt(rank: int) -> Exception | None:
         try:
-            work(Processes(rank, size, store))
+            work(Processes(rank, size, store, "training"))
         except Exception as error:
             return error
         return None
@@ -77,6 +77,24 @@ def test_a_step_that_fails_in_one_process_fails_in_all() -> None:
     assert isinstance(third, StoppedElsewhere)
 
 
+def test_others_wait_for_the_work_of_the_first_without_a_connection_that_times_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[object] = []
+
+    def summed(processes: Processes, *_: float) -> list[float]:
+        order.append(processes.rank)
+        return [0.0]
+
+    def work() -> None:
+        time.sleep(0.2)
+        order.append("work")
+
+    monkeypatch.setattr(Processes, "sum", summed)
+    assert in_threads(2, lambda processes: processes.alone(work)) == [None] * 2
+    assert order[0] == "work"
+
+
 def test_a_step_that_is_abandoned_does_not_wait_for_a_dead_process() -> None:
     abandoned = Event()
     abandoned.set()
@@ -87,9 +105,9 @@ def test_a_step_that_is_abandoned_does_not_wait_for_a_dead_process() -> None:
 
 def test_trainings_of_the_same_processes_have_different_names() -> None:
     one, two = Processes(0, 2, name="a"), Processes(1, 2, name="a")
-    names = [one.next_attempt(), one.next_attempt()]
-    assert names == [two.next_attempt(), two.next_attempt()]
-    assert len({*names, Processes().next_attempt(), Processes().next_attempt()}) == 4
+    names = [one.next_name(), one.next_name()]
+    assert names == [two.next_name(), two.next_name()]
+    assert len({*names, Processes().next_name(), Processes().next_name()}) == 4
 
 
 def test_processes_whose_launcher_has_ended_stop_with_one_line(

@@ -12,6 +12,7 @@ from regard.errors import NormalizerError, UserError
 if TYPE_CHECKING:
     from regard.evaluation.perplexity import TextScore
     from regard.runs.run import Run
+    from regard.training.loop import ExecutionOptions
 
 
 @click.command()
@@ -42,15 +43,18 @@ def convert(
     seed. Prints the perplexity before, after, and after --steps of training, on a text or on the
     held-out tokens of RUN.
     """
+    from regard.config import override
     from regard.runs import start
     from regard.runs.run import Run
     from regard.training.loop import ExecutionOptions
-    from regard.training.plan import plan_converted
+    from regard.training.sources.base import require_continuing
     from regard.training.sources.text import stored_text
 
     parent = Run.load(run, trust_code=trust_code)
     if steps is not None:
         stored_text(parent)
+    if steps is not None or text is not None:
+        require_continuing(override(parent.recipe, settings))
     chosen = ExecutionOptions.choose(**execution)
     before = _score(parent, parent, text)
     made = start.convert(parent, out, settings)
@@ -68,11 +72,25 @@ def convert(
     else:
         click.echo(f"To score it: regard evaluate {out} FILE")
     if steps is not None:
-        plan_converted(made, steps).execute(chosen, resume=True)
+        _train(made, steps, chosen)
         if score := _score(made, parent, text):
             click.echo(f"after {steps} steps: {score.lines()[0]}")
     click.echo(f"To train it: regard train TASK FILE --from {quote(str(out))} --out NEW")
     click.echo(f"Run: {out}")
+
+
+def _train(made: "Run", steps: int, options: "ExecutionOptions") -> None:
+    """Train a converted run; this command doesn't resume an interrupted training."""
+    from regard.training.loop import InterruptedTraining
+    from regard.training.plan import plan_converted
+
+    try:
+        plan_converted(made, steps).execute(options, resume=True)
+    except InterruptedTraining:
+        raise InterruptedTraining(
+            f"stopped and saved in {made.path}. To train it: regard train text FILE --from "
+            f"{quote(str(made.path))} --out NEW"
+        ) from None
 
 
 def _score(run: "Run", parent: "Run", text: Path | None) -> "TextScore | None":

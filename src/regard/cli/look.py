@@ -171,10 +171,11 @@ def head_scores(
     named = _open(model, **loading)
     adapter = untrained(named) if fresh else named
     heads, shortest = _measured(adapter, _lines(texts), random, gradients, seed or 0)
-    scores = (Column(name, justify="right") for name in heads[0].scores)
+    names = dict.fromkeys(name for head in heads for name in head.scores)  # of all kinds of layers
+    scores = (Column(name, justify="right") for name in names)
     table = Table("head", "pattern", *scores, box=None, pad_edge=False)
     for head in heads:
-        shown = (_shown(name, score) for name, score in head.scores.items())
+        shown = (_shown(name, head.scores.get(name)) for name in names)
         table.add_row(f"{head.layer}.{head.head}", head.pattern, *shown)
     Console(width=200).print(table)
     write_file(out, draw_head_scores(heads, out.suffix))
@@ -243,7 +244,9 @@ def _measured(
     return heads, min(len(one.keys) for one in maps)
 
 
-def _shown(name: str, score: float) -> str:
+def _shown(name: str, score: float | None) -> str:
+    if score is None:
+        return "–"
     return f"{score:.2g}" if name == "gradient" else f"{score:.2f}"
 
 

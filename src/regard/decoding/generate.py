@@ -80,7 +80,7 @@ def encode_prompts(
 
     Raises:
         UserError: the model doesn't generate; there are no prompts, or one is empty, too long, or
-            can't be encoded; or there are no new tokens.
+            can't be encoded; there are no new tokens; or an encoder–decoder's source is raw.
     """
     require_list(prompts, "prompts")
     if not prompts:
@@ -94,6 +94,8 @@ def encode_prompts(
         if not text:
             raise UserError(f"prompt {number}: is empty; a model needs a beginning")
     has_source = isinstance(run.model, SequenceToSequence)
+    if raw and has_source:
+        raise UserError("raw: an encoder–decoder answers a source and continues none; leave it out")
     answers = has_source or (run.answers_questions and not raw)
     affixes = run.template.prompt if answers and not has_source else run.text_affixes
     rows = [affixes.around(text) for text in texts]

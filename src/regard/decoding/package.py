@@ -120,7 +120,8 @@ def compile(
     Without `again`, an existing package is kept.
 
     Raises:
-        UserError: the run isn't on the CPU, there is no compiler, or the model doesn't generate.
+        UserError: the run isn't on the CPU or isn't saved, there is no compiler, or the model
+            doesn't generate.
         UnsupportedError: the model's decoding can't be compiled.
 
     A test doesn't run this example, which requires a C++ compiler:
@@ -133,6 +134,11 @@ def compile(
         )
     if has_hooks(run.model):
         raise UserError("compile: a package holds no edits and no hooks; compile without them")
+    if not (run.path / WEIGHTS).is_file():
+        raise UserError(
+            f"compile: {run.path} isn't a saved run, and packages are found by its weights; save a "
+            "Hugging Face model as a run by regard import-hf"
+        )
     with run.environment(precision).autocast():
         target = _target(run, batch)
         if again or target.folder not in dict(_packages()):

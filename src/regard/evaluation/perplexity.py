@@ -192,7 +192,8 @@ def _losses(
         examples = [texts.example(i, NOTHING_DRAWN) for i in range(rows.start, rows.stop)]
         batch = texts.collate(examples).to(environment.device)
         with environment.autocast():
-            found = run.language_model.target_logits(batch.input_ids, batch.labels)
+            lengths = batch.inputs["input_ids"].lengths
+            found = run.language_model.target_logits(batch.input_ids, batch.labels, lengths)
             parts = [F.cross_entropy(scores, i, reduction="none") for i, scores in found]
         of_rows = (batch.labels != IGNORE).sum(1).tolist()
         losses += [float(row.sum()) for row in torch.cat(parts).cpu().split(of_rows)]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.gating import DifferentialNorm, OutputGate
+from regard.attention.gating import Gating
 from regard.decoding import generate_ids
 from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
@@ -264,7 +264,8 @@ def _projection(model: nn.Module, layer: str) -> Float[Tensor, "d_model heads_e"
     parent = model.get_submodule(layer.rpartition(".")[0])
     if not isinstance(parent, SelfAttention | CrossAttention):
         return None
-    if isinstance(parent.gating, OutputGate | DifferentialNorm):  # v W_O isn't the layer's output
+    gating = parent.gating
+    if gating is not None and type(gating).finish is not Gating.finish:  # v W_O isn't the output
         return None
     return parent.o_proj.weight.detach()
 

@@ -4,6 +4,7 @@ Shapes: b rows, n tokens, d = d_model, e the width of a value.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -300,8 +301,10 @@ class ConvolvedSelfAttention(SelfAttention):
 class CrossAttention(nn.Module):
     """Attention with keys and values from another sequence, which may have another width."""
 
-    def __init__(self, config: TargetConfig | PerceiverConfig, layer: int, d_source: int) -> None:
-        """Build the projections of a layer, and its mechanism.
+    def __init__(
+        self, config: TargetConfig | PerceiverConfig, layer: int, source: TransformerConfig
+    ) -> None:
+        """Build the projections of a layer, and its mechanism, which reads what `source` returns.
 
         Raises:
             UnsupportedError: the mechanism does not support cross-attention or padding masks.
@@ -311,8 +314,8 @@ class CrossAttention(nn.Module):
         self.kv_heads, self.d_head = config.kv_heads, config.d_head
         heads_width, kv_width = (n * config.d_head for n in (config.n_heads, config.kv_heads))
         self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
-        self.kv_proj = nn.Linear(d_source, 2 * kv_width, bias=config.qkv_bias)
-        shape = shape_of(config, layer)
+        self.kv_proj = nn.Linear(source.d_model, 2 * kv_width, bias=config.qkv_bias)
+        shape = replace(shape_of(config, layer), context_length=source.context_length)
         self.attention = config.cross.build(shape)
         self.gating = config.cross.build_gating((), config.d_model, shape)
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)

@@ -82,13 +82,14 @@ class LanguageModel(nn.Module):
         return logits
 
     def target_logits(
-        self, input_ids: TokenIds, labels: Int[Tensor, "b n"]
+        self, input_ids: TokenIds, labels: Int[Tensor, "b n"], lengths: Lengths | None = None
     ) -> Iterator[tuple[Int[Tensor, " part"], Float[Tensor, "part vocabulary"]]]:
-        """Yield the targets of rows, in order, and their float32 logits.
+        """Yield the targets of rows of these lengths, in order, and their float32 logits.
 
-        Each part has at most LOGIT_BYTES of logits, or one target.
+        Without lengths, rows have no padding. Each part has at most LOGIT_BYTES of logits, or one
+        target.
         """
-        hidden, labels = self.body(input_ids).flatten(0, 1), labels.flatten()
+        hidden, labels = self.body(input_ids, lengths).flatten(0, 1), labels.flatten()
         at_once = max(LOGIT_BYTES // (4 * self.head.out_features), 1)
         for places in scored_places(labels, int((labels != IGNORE).sum())).split(at_once):
             targets = labels[places]

@@ -32,9 +32,11 @@ class LayerWithCanon(Layer):
     and is part of the attention.
     """
 
-    def __init__(self, config: TransformerConfig, layer: int, d_source: int | None = None) -> None:
+    def __init__(
+        self, config: TransformerConfig, layer: int, source: TransformerConfig | None = None
+    ) -> None:
         """Build the parts of a layer, and the Canon layers at `config.canon`."""
-        super().__init__(config, layer, d_source)
+        super().__init__(config, layer, source)
         d_inner = self.feed_forward.up_proj.out_features * (2 if config.gated else 1)
         self.canon_a, self.canon_c, self.canon_d = (
             CanonLayer(channels, config.canon_width) if place in config.canon else None

@@ -46,18 +46,20 @@ class Layer(CheckpointedModule):
     x + f(norm(x)) + g(norm'(x)) (Black et al., 2022, §2.1).
     """
 
-    def __init__(self, config: TransformerConfig, layer: int, d_source: int | None = None) -> None:
+    def __init__(
+        self, config: TransformerConfig, layer: int, source: TransformerConfig | None = None
+    ) -> None:
         super().__init__()
         self.norm_first, self.parallel = config.norm != "post", config.parallel_residual
         after = make_norm if config.norm == "sandwich" else lambda _: None
         self.norm_attention, self.norm_attention_out = make_norm(config), after(config)
         self.dropout_attention = Dropout(config.dropout)
         self.self_attention = self_attention_class(config)(config, layer)
-        if d_source is not None:
+        if source is not None:
             assert isinstance(config, TargetConfig)
             self.norm_cross, self.norm_cross_out = make_norm(config), after(config)
             self.dropout_cross = Dropout(config.dropout)
-            self.cross_attention = CrossAttention(config, layer, d_source)
+            self.cross_attention = CrossAttention(config, layer, source)
         self.norm_feed_forward, self.norm_feed_forward_out = make_norm(config), after(config)
         self.dropout_feed_forward = Dropout(config.dropout)
         self.feed_forward = FeedForward(config)

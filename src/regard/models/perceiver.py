@@ -44,7 +44,7 @@ class LatentLayer(CheckpointedModule):
         self.n_latents = config.n_latents
         self.norm_attention = make_norm(config)
         self.dropout_attention = Dropout(config.dropout)
-        self.cross_attention = CrossAttention(config, layer, config.d_model)
+        self.cross_attention = CrossAttention(config, layer, config)
         self.norm_feed_forward = make_norm(config)
         self.dropout_feed_forward = Dropout(config.dropout)
         self.feed_forward = FeedForward(config)

@@ -38,7 +38,7 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: EncoderDecoderConfig, vocabulary: int) -> None:
         super().__init__()
         self.encoder = Encoder(config.encoder, vocabulary)
-        self.decoder = Decoder(config.decoder, vocabulary, d_source=config.encoder.d_model)
+        self.decoder = Decoder(config.decoder, vocabulary, source=config.encoder)
         if config.share_embeddings:
             self.encoder.embedding.weight = self.decoder.embedding.weight
         self.context_length, self.width = config.context_length, config.decoder.d_model

@@ -82,9 +82,9 @@ class Transformer(nn.Module):
     """Index of the first of `layers`."""
 
     def __init__(
-        self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
+        self, config: TransformerConfig, vocabulary: int, source: TransformerConfig | None = None
     ) -> None:
-        """Build layers, which attend to a source of width `d_source` if one is given.
+        """Build layers, which attend to what the encoder of `source` returns, if one is given.
 
         Raises:
             UnsupportedError: the mechanism does not support the positions or cross-attention.
@@ -102,10 +102,11 @@ class Transformer(nn.Module):
         shares = any(one.value_embedding or one.value_residual for one in layers)
         self.value_embeddings = ValueEmbeddings(layers, vocabulary) if shares else None
         self.rotary, self.rotary_of = _make_rotary(layers)
+        self.has_dynamic_positions = any(isinstance(x, DynamicRotary) for x in self.rotary)
         self.bias = _make_bias(config)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
-            make_layer(one, i, d_source) for i, one in enumerate(layers, self.first_layer)
+            make_layer(one, i, source) for i, one in enumerate(layers, self.first_layer)
         )
         self._layers()[0].sets_values = self.value_embeddings is not None
         self.norm = make_norm(config)
@@ -137,6 +138,13 @@ class Transformer(nn.Module):
         x = x if self.norm_first else self.norm(x)
         return self.dropout(x) if self.training else x, ropes
 
+    def _positions(self, input_ids: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the positions of whole rows; with dynamic scaling, those of padding are 0."""
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        if lengths is None or not self.has_dynamic_positions:
+            return positions
+        return positions.masked_fill(positions >= lengths[:, None], 0)
+
     def _embed_ngrams(self, input_ids: Tensor, document_ids: Tensor | None = None) -> Tensor | None:
         """Return the embeddings of n-grams of whole rows, if the model has any."""
         return None if self.ngrams is None else self.ngrams(input_ids, document_ids)
@@ -156,25 +164,27 @@ class Transformer(nn.Module):
         return finished
 
 
-def make_layer(config: TransformerConfig, layer: int, d_source: int | None = None) -> Layer:
-    """Build a layer, which attends to a source of width `d_source` if one is given."""
+def make_layer(
+    config: TransformerConfig, layer: int, source: TransformerConfig | None = None
+) -> Layer:
+    """Build a layer, which attends to what the encoder of `source` returns, if one is given."""
     kind = LayerWithCanon if set("ACD") & set(config.canon) else Layer
-    return kind(config, layer, d_source)
+    return kind(config, layer, source)
 
 
 class Decoder(Transformer):
     """Token ids → hidden states, each a function of its token and earlier ones."""
 
     def __init__(
-        self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
+        self, config: TransformerConfig, vocabulary: int, source: TransformerConfig | None = None
     ) -> None:
-        """A decoder, which attends to a source of width `d_source` if one is given.
+        """A decoder, which attends to what the encoder of `source` returns, if one is given.
 
         Raises:
             UnsupportedError: the mechanism lacks a feature that the configuration requires.
         """
         require_layers(config, DECODER)
-        super().__init__(config, vocabulary, d_source)
+        super().__init__(config, vocabulary, source)
         attentions = (m for m in self.modules() if isinstance(m, Attention))
         self.has_auxiliary_losses = any(m.has_auxiliary_loss for m in attentions)
 
@@ -183,8 +193,13 @@ class Decoder(Transformer):
 
         Raises:
             UnsupportedError: names the mechanism that doesn't support document masks, and its layer
-                if the layers differ.
+                if the layers differ, or the positions.
         """
+        if self.has_dynamic_positions:
+            raise UnsupportedError(
+                "dynamic scaling of rotary positions depends on the length of a row, which would "
+                "hold several documents"
+            )
         mechanisms = [layer.self_attention.attention for layer in self._layers()]
         differ = len({one.name for one in mechanisms}) > 1
         for i, mechanism in enumerate(mechanisms):
@@ -200,13 +215,14 @@ class Decoder(Transformer):
         memories: Memories | None = None,
         document_ids: TokenIds | None = None,
     ) -> Hidden:
-        """Hidden states of whole rows; lengths only exclude padding from auxiliary losses.
+        """Hidden states of whole rows; those of padding are undefined.
 
-        No token attends to the padding after it. With `document_ids`, a token attends only to its
-        own document, where positions begin at 0.
+        No token attends to the padding after it; lengths exclude it from auxiliary losses, and from
+        the length on which dynamic scaling of rotary positions depends. With `document_ids`, a
+        token attends only to its own document, where positions begin at 0.
         """
         mask = Mask.causal()
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        positions = self._positions(input_ids, lengths)
         if document_ids is not None:
             mask = mask & Mask.documents(document_ids)
             positions = positions - document_starts(document_ids)
@@ -316,10 +332,9 @@ class Encoder(Transformer):
         Raises:
             ValueError: token types are given, and the model has no embeddings of them.
         """
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         x, ropes = self._embed(
             input_ids,
-            positions,
+            self._positions(input_ids, lengths),
             self._embed_ngrams(input_ids),
             self._embed_token_types(input_ids, token_type_ids),
         )

@@ -91,8 +91,8 @@ def with_start(usual: Recipe, start: Run) -> Recipe:
 
 
 def finetuning_recipe(start: Run) -> Recipe:
-    """Return the recipe of a run with its usual finetuning."""
-    return msgspec.structs.replace(start.recipe, training=_finetuning(start.recipe))
+    """Return the recipe of a run with its usual finetuning, and without its task."""
+    return msgspec.structs.replace(start.recipe, task=None, training=_finetuning(start.recipe))
 
 
 def _finetuning(recipe: Recipe) -> TrainingConfig:

@@ -84,7 +84,8 @@ class Endpoints:
         key = ModelKey(body.model, editable=bool(body.edit))
 
         def begin() -> tuple[Iterator[dict[str, Any]], dict[str, Any] | None]:
-            lines = self._cache.use(key, lambda model: handlers.generate_lines(model, body))
+            folder = self._available[body.model].path
+            lines = self._cache.use(key, lambda model: handlers.generate_lines(model, folder, body))
             return lines, self._advance(body.model, lines)
 
         with self._worker.slot():

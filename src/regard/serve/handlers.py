@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -114,14 +116,19 @@ def head_switches(model: Run | Adapter) -> list[dict[str, Any]]:
     return [{"layer": layer, "edits": of_heads} for layer, of_heads in layers.items()]
 
 
-def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[dict[str, Any]]:
+def generate_lines(
+    model: Run | Adapter, folder: Path, request: GenerateRequest
+) -> Iterator[dict[str, Any]]:
     """Yield each token with the text so far and the candidates, then the reason for the end.
 
-    An edited model generates all tokens first, as other requests use the model between tokens.
+    An edited model generates all tokens first, as other requests use the model between tokens. In
+    the folder of a run are its weights, by which its compiled packages are found.
 
     Raises:
         UserError: the model doesn't generate, or can't read the text, or the edit doesn't fit.
     """
+    if isinstance(model, Run):
+        model = replace(model, path=folder)
     if not (edits := edits_of(request)).edits:
         return _generated(adapter_of(model), request)
     with edited(editable(model), edits):

@@ -96,7 +96,7 @@ class CheckpointWriter:
         """Write to the folder of a run; `newest` is the step of its last checkpoint."""
         self._run, self._processes, self._publishing = run, processes, publishing
         self._newest, self._kept = newest, kept
-        self._attempt, self._abandoned = processes.next_attempt(), threading.Event()
+        self._attempt, self._abandoned = processes.next_name(), threading.Event()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=30)
-"""Longest wait for other processes, such as for the tokenization of a large text."""
+"""Longest wait for other processes."""
 CONNECTED = timedelta(minutes=1)
 """Longest wait for the store of torchrun, which exists before its processes start."""
 NOTICED = 5.0
@@ -61,7 +61,7 @@ class Processes:
     store: "Store | None" = field(default=None, repr=False)
     name: str = field(default_factory=lambda: uuid4().hex)
     """Name that is equal in all processes, and unique to them."""
-    _attempts: Iterator[int] = field(default_factory=count, repr=False)
+    _names: Iterator[int] = field(default_factory=count, repr=False)
 
     @property
     def is_first(self) -> bool:
@@ -89,17 +89,22 @@ class Processes:
         self.sum(0.0)  # torch doesn't wait for a sum of no values
 
     def alone(self, work: Callable[[], object]) -> None:
-        """Do work in the first process while the others wait.
+        """Do work in the first process while the others wait, however long it takes.
 
         Raises:
             StoppedElsewhere: the work failed in the first process.
         """
         failure: Exception | None = None
+        done = f"regard/done/{self.next_name()}"
         if self.is_first:
             try:
                 work()
             except Exception as error:  # raised below, after the others are informed
                 failure = error
+            if self.store:
+                self.store.set(done, "")
+        while self.store and not self.store.check([done]):
+            time.sleep(0.01)
         (failed,) = self.sum(failure is not None)
         if failure:
             raise failure
@@ -112,9 +117,9 @@ class Processes:
         self.alone(lambda: made.append(work()))
         return made[0] if made else work()
 
-    def next_attempt(self) -> str:
-        """Return the name of a training, equal in all processes and unique to the training."""
-        return f"{self.name}-{next(self._attempts)}"
+    def next_name(self) -> str:
+        """Return a name that is equal in all processes, and another one at each call."""
+        return f"{self.name}-{next(self._names)}"
 
     @contextmanager
     def in_step(self, name: str, abandoned: threading.Event) -> Iterator[None]:

@@ -22,7 +22,7 @@ from regard.corpus.evidence import AnswerNames, find_evidence
 from regard.corpus.index import CorpusIndex, fold_words
 from regard.corpus.relations import Relation
 from regard.data import IGNORE
-from regard.data.batch import evaluation_batches, pad_rows
+from regard.data.batch import evaluation_batches, lengths_of, pad_rows
 from regard.decoding.generate import (
     Generated,
     begin_answers,
@@ -197,8 +197,9 @@ def score_tokens(
     for part in evaluation_batches([len(row) for row in rows], BATCH):
         padded = pad_rows(rows[part], padding, limit=limit)[:, :-1].to(environment.device)
         targets = pad_rows(labels[part], IGNORE, limit=limit)[:, 1:].to(environment.device)
+        lengths = (lengths_of(rows[part]) - 1).to(environment.device)
         with environment.autocast():
-            found = run.language_model.target_logits(padded, targets)
+            found = run.language_model.target_logits(padded, targets, lengths)
             scored = [_scored(*of_part) for of_part in found]
         sizes = [len(completion) for completion in completions[part]]
         columns = (torch.cat(column).cpu().split(sizes) for column in zip(*scored, strict=True))

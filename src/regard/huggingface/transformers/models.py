@@ -105,7 +105,7 @@ class RegardForCausalLM(Generating):
         if past_key_values is None:
             rows = Rows.of(input_ids, attention_mask)
             self._require_fit(rows)
-            hidden = rows.restore(self.model.body(rows.compact(input_ids)))
+            hidden = rows.restore(self.model.body(rows.compact(input_ids), rows.lengths))
         else:
             if past_key_values.states is None:
                 states = self.model.init_state(len(input_ids), past_key_values.capacity)

@@ -150,6 +150,23 @@ def require_objective(recipe: Recipe) -> None:
         require_continuing(recipe)
 
 
+def require_next_token(recipe: Recipe, data: str, otherwise: str) -> None:
+    """Raise if the objective has other shares than that of next-token prediction.
+
+    Args:
+        data: what can't be used for them, with its verb.
+        otherwise: what to do to use them.
+
+    Raises:
+        UserError: names what to set or do instead.
+    """
+    if recipe.objective.total > recipe.objective.next_token:
+        raise UserError(
+            f"{data} for objective.next_token alone; set next_token to 1 and the other shares to "
+            f"0, or {otherwise}"
+        )
+
+
 def require_parent(config: TrainingConfig, has_parent: bool) -> None:
     """Raise if there are no trained weights for a configuration to adapt.
 

@@ -30,6 +30,7 @@ from regard.training.sources.base import (
     Prepared,
     Source,
     hold_out,
+    require_next_token,
     require_no_task,
     require_objective,
 )
@@ -89,11 +90,9 @@ def _check(recipe: Recipe, questions: Sequence[Example]) -> None:
         )
     require_no_task(recipe)
     require_objective(recipe)
-    if recipe.data.documents == "files" and objective.total > objective.next_token:
-        raise UserError(
-            "data.documents=files is read in windows, which only objective.next_token can use; "
-            "set the other shares to 0, or data.documents=lines"
-        )
+    if recipe.data.documents == "files":
+        data = "data.documents=files: files are read in windows,"
+        require_next_token(recipe, data, "set data.documents=lines")
 
 
 def corpus_tokenizer(

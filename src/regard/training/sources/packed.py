@@ -23,6 +23,7 @@ from regard.training.sources.base import (
     Prepared,
     Source,
     require_continuing,
+    require_next_token,
     require_no_task,
     require_objective,
 )
@@ -64,9 +65,9 @@ class PackedSource(Source):
         require_no_task(recipe)
         if self.stage == "pretraining":
             require_objective(recipe)
-            _require_next_token(recipe)
         else:
             require_continuing(recipe)
+        require_next_token(recipe, "packed corpora are", "pretrain on the text itself")
         corpora = [open_packed(path) for path in self.weights]
         for corpus in corpora:
             join_processes().alone(partial(require_intact, corpus))
@@ -132,14 +133,6 @@ def _documents(corpus: PackedCorpus) -> Documents:
     """Return the kind of documents for the recipe; whole files, read in windows, are records."""
     kind = corpus.header.spec.documents
     return "records" if kind == "files" else cast("Documents", kind)
-
-
-def _require_next_token(recipe: Recipe) -> None:
-    if recipe.objective.total > recipe.objective.next_token:
-        raise UserError(
-            "packed corpora are for objective.next_token alone; set the other shares to 0, or "
-            "train on the text itself"
-        )
 
 
 def _require_packing(run: Run) -> None:

@@ -52,8 +52,7 @@ class QuestionSource(Source):
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
     ) -> Prepared:
         """Read the questions; a tokenizer is trained on them and their answers."""
-        if start is None:
-            require_no_task(recipe)
+        require_no_task(recipe)
         require_continuing(recipe)
         questions = answered_examples(self.questions)
         return Prepared(

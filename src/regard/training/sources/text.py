@@ -50,6 +50,7 @@ from regard.training.sources.base import (
     Prepared,
     Source,
     require_continuing,
+    require_next_token,
     require_no_task,
     require_parent,
 )
@@ -72,6 +73,7 @@ class TextSource(Source):
         """Tokenize the text."""
         require_no_task(recipe)
         require_continuing(recipe)
+        require_next_token(recipe, "text is read in windows,", "use regard pretrain")
         require_parent(recipe.training, start is not None)  # before a long tokenization
         corpus = self.corpus
         parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
