@@ -1,10 +1,12 @@
 """Every mechanism keeps the contract: those of Regard, and those of installed packages."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import pytest
 import torch
-from attention_cases import CONTRACT_DTYPES
 
 from regard.attention import KernelAttention
 from regard.attention.config import BUILT_IN
@@ -13,11 +15,27 @@ from regard.attention.registry import mechanisms
 
 INDUCTOR = {"softmax", "elu", "gated-deltanet"}
 """Compiled to machine code: one of each family. Of the others, the compiler traces the graphs."""
+ROUGH = {"polynomial", "fourier", "favor-trigonometric", "favor-hyperbolic"}
+"""Kernel attention whose gradients are compared with differences in the slow tests alone.
+
+In each run are those of `elu` and `favor-positive`; the others differ by the kernel's formula.
+"""
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16)
+
+
+def each() -> Iterator[Any]:
+    """Each mechanism in each precision; all but one are slow."""
+    for name, dtype in product(mechanisms(), PRECISIONS):
+        if name == "gated-softmax":  # softmax: the gate is the layer's
+            continue
+        fast = dtype == (torch.bfloat16 if name in ROUGH else torch.float64)
+        yield pytest.param(
+            name, dtype, marks=() if fast else pytest.mark.slow, id=f"{name}-{dtype}"
+        )
 
 
 @pytest.mark.filterwarnings(r"ignore:.*torch\.jit:DeprecationWarning")  # torch's own use of it
-@CONTRACT_DTYPES
-@pytest.mark.parametrize("name", mechanisms())
+@pytest.mark.parametrize(("name", "dtype"), list(each()))
 def test_every_mechanism_keeps_the_contract(name: str, dtype: torch.dtype) -> None:
     backend = "inductor" if name in INDUCTOR else "aot_eager"
     outcomes = list(check(mechanisms()[name], dtype=dtype, backend=backend))
@@ -30,13 +48,14 @@ def test_every_mechanism_keeps_the_contract(name: str, dtype: torch.dtype) -> No
 
 
 KERNELS = [name for name, known in mechanisms().items() if known.type is KernelAttention]
-FEW = {"elu", "favor-positive"}
-"""Features without and with a scale; those of the others differ by the kernel's formula alone."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in KERNELS],
+    [
+        name if name == "favor-positive" else pytest.param(name, marks=pytest.mark.slow)
+        for name in KERNELS
+    ],
 )
 def test_kernel_attention_keeps_it_where_all_keys_fit_a_chunk(name: str) -> None:
     """The examples of the registry have chunks shorter than their rows."""

@@ -159,38 +159,34 @@ def test_fourier_features_of_any_width_are_their_kernel(sigma: float | None) -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("length", [0.0, 1.0, 1e6])
-@EITHER_DRAW
-def test_a_vector_s_fourier_features_have_length_one(
-    orthogonal: bool, length: float, dtype: torch.dtype
-) -> None:
-    features = Fourier(d=8, features=50, orthogonal=orthogonal)
-    x = length * normal(20, 8).to(dtype)
-    # 100 squares that add up to 1, each rounded a few times.
-    assert furthest(products(features, x, x), torch.ones(20)) <= 20 * torch.finfo(dtype).eps
+def test_a_vector_s_fourier_features_have_length_one(dtype: torch.dtype) -> None:
+    features = Fourier(d=8, features=50)
+    for length in (0.0, 1.0, 1e6):
+        x = length * normal(20, 8).to(dtype)
+        # 100 squares that add up to 1, each rounded a few times.
+        off = furthest(products(features, x, x), torch.ones(20))
+        assert off <= 20 * torch.finfo(dtype).eps, length
 
 
 # Huge vectors
 
 
 @EVERY_FAVOR
-@pytest.mark.parametrize("length", [0.0, 1.0, 100.0, 1e4])
-def test_values_of_huge_vectors_neither_overflow_nor_vanish(
-    kind: type[RandomFeatures], length: float
-) -> None:
-    x = of_norm(normal(50, 16), 1.0).float() * length
+def test_values_of_huge_vectors_neither_overflow_nor_vanish(kind: type[RandomFeatures]) -> None:
     features = kind(d=16, features=64)
-    values, scale = phi(features, x)
     m = features.size(16)
-    assert values.isfinite().all()
-    assert scale.isfinite().all()
-    if kind is FavorTrigonometric:
-        assert furthest(values.square().sum(-1), torch.ones(50)) <= 20 * EPS32
-    else:
-        # The largest is 1/√m but for the rounding of its exponent.
-        off = values.amax(-1).double() * m**0.5
-        bound = float(rounding(features, x, x, eps=EPS32).max())
-        assert furthest(off.log(), torch.zeros(50)) <= bound
+    for length in (0.0, 1.0, 100.0, 1e4):
+        x = of_norm(normal(50, 16), 1.0).float() * length
+        values, scale = phi(features, x)
+        assert values.isfinite().all(), length
+        assert scale.isfinite().all(), length
+        if kind is FavorTrigonometric:
+            assert furthest(values.square().sum(-1), torch.ones(50)) <= 20 * EPS32, length
+        else:
+            # The largest is 1/√m but for the rounding of its exponent.
+            off = values.amax(-1).double() * m**0.5
+            bound = float(rounding(features, x, x, eps=EPS32).max())
+            assert furthest(off.log(), torch.zeros(50)) <= bound, length
 
 
 @pytest.mark.parametrize(
@@ -262,7 +258,7 @@ def test_orthogonal_directions_are_so_in_blocks_of_which_each_is_drawn_for_itsel
 
 
 @EITHER_DRAW
-@pytest.mark.parametrize("d", [2, 5, 16])
+@pytest.mark.parametrize("d", [2, 16])
 def test_norms_are_those_of_normal_vectors(d: int, orthogonal: bool) -> None:
     norms = draw_directions(4000 * d, d, orthogonal=orthogonal, seed=1).norm(dim=1)
     assert kstest(norms.numpy(), chi(d).cdf).pvalue > 0.001
@@ -273,9 +269,8 @@ def test_norms_are_those_of_normal_vectors(d: int, orthogonal: bool) -> None:
 
 
 @EITHER_DRAW
-@pytest.mark.parametrize("d", [2, 5])
-def test_each_direction_by_itself_is_standard_normal(d: int, orthogonal: bool) -> None:
-    blocks = 20_000
+def test_each_direction_by_itself_is_standard_normal(orthogonal: bool) -> None:
+    d, blocks = 5, 20_000
     rows = draw_directions(blocks * d, d, orthogonal=orthogonal, seed=2).view(blocks, d, d)
     for place in range(d):  # the last row of a block is no less random than the first
         drawn = rows[:, place]

@@ -1,6 +1,7 @@
 """The gates of a layer: their ranges, their first values, and those of a custom mechanism."""
 
 import math
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,11 @@ RECURRENCES = [
 ]
 TRAINING = TrainingConfig(steps=1, optimizer=AdamWConfig(weight_decay=0.1))
 SHAPE = LayerShape(n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=32)
+
+
+VALUE_HEADS = list(
+    zip(RECURRENCES, cycle([(2, 2, 4), (4, 2, 8), (4, 1, 2), (4, 2, 4)]), strict=False)
+)
 
 
 def made(kind: str, **options: Any) -> tuple[RecurrentAttention, Gating]:
@@ -90,8 +96,7 @@ def test_the_gate_of_outputs_may_be_silu_and_norms_have_their_epsilons() -> None
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("heads", [(2, 2, 4), (4, 2, 8), (4, 1, 2), (4, 2, 4)], ids=str)
-@pytest.mark.parametrize("kind", RECURRENCES)
+@pytest.mark.parametrize(("kind", "heads"), VALUE_HEADS)
 def test_a_layer_has_more_value_heads_than_key_heads(kind: str, heads: tuple[int, ...]) -> None:
     n_heads, n_kv_heads, n_value_heads = heads
     config = cast(AttentionConfig, config_type(kind)(output_gate=True))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -356,36 +357,27 @@ POSITIVE = pytest.mark.parametrize(
 
 
 @POSITIVE
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("mask", [None, Mask.causal()], ids=["full", "causal"])
-def test_keys_of_norm_fifty_are_the_reference_s(
-    kind: type[RandomFeatures], dtype: torch.dtype, mask: Mask | None
-) -> None:
-    case = huge(kind, dtype, mask, (1.0, 50.0))
-    out = case.out()
-    assert bool(out.isfinite().all())
-    assert case.off(out) <= 1
+def test_keys_of_norm_fifty_are_the_reference_s(kind: type[RandomFeatures]) -> None:
+    for dtype, mask in product((torch.float32, torch.bfloat16), (None, Mask.causal())):
+        case = huge(kind, dtype, mask, (1.0, 50.0))
+        out = case.out()
+        assert bool(out.isfinite().all()), (dtype, mask)
+        assert case.off(out) <= 1, (dtype, mask)
 
 
 @POSITIVE
-@pytest.mark.parametrize("norm", [50.0, 1e10])
-def test_a_huge_key_that_comes_late_leaves_earlier_rows_as_they_are(
-    norm: float, kind: type[RandomFeatures]
+def test_a_huge_key_leaves_earlier_rows_as_they_are_and_later_ones_right(
+    kind: type[RandomFeatures],
 ) -> None:
     case = huge(kind, torch.float32, Mask.causal(), (1.0, 1.0))
     before = case.out()
-    for late in (11, 15, 16, 39):
+    for norm, late in product((50.0, 1e10), (11, 15, 16, 39)):
         key = case.key.clone()
         key[:, :, late] *= norm
         out = replace(case, key=key).out()
         # Exact: the shapes are the same, and what is hidden has a weight of 0.
-        assert torch.equal(out[:, :, :late], before[:, :, :late])
-        assert bool(out.isfinite().all())
-
-
-@POSITIVE
-def test_a_huge_key_that_comes_early_leaves_later_rows_right(kind: type[RandomFeatures]) -> None:
-    case = huge(kind, torch.float32, Mask.causal(), (1.0, 1.0))
+        assert torch.equal(out[:, :, :late], before[:, :, :late]), (norm, late)
+        assert bool(out.isfinite().all()), (norm, late)
     case.key[:, :, 0] *= 50
     assert case.off(case.out()) <= 1
 
@@ -403,13 +395,7 @@ def overshadowed(shift: float) -> Case:
     query[0, 0, 1:] -= toward
     value = normal(1, 1, 8, 4, seed=2).float()
     attend = KernelAttention(features, chunk=4)
-    return Case(
-        attend=attend,
-        query=query,
-        key=key,
-        value=value,
-        mask=Mask.causal(),
-    )
+    return Case(attend=attend, query=query, key=key, value=value, mask=Mask.causal())
 
 
 def test_small_weights_are_right_or_an_error() -> None:
@@ -428,19 +414,13 @@ def test_small_weights_are_right_or_an_error() -> None:
 # Nothing
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys"),
-    [(3, 0), (0, 3), (0, 0)],
-)
-@pytest.mark.parametrize(
-    "mask", [None, Mask.causal(), Mask.causal("end")], ids=["full", "start", "end"]
-)
-def test_without_queries_or_keys_there_is_nothing_to_gather(
-    mask: Mask | None, queries: int, keys: int
-) -> None:
-    key = normal(2, 1, keys, 4)
-    out = KernelAttention(Elu())(normal(2, 2, queries, 4), key, key, mask=mask)
-    assert torch.equal(out, torch.zeros(2, 2, queries, 4, dtype=torch.float64))
+def test_without_queries_or_keys_there_is_nothing_to_gather() -> None:
+    masks = (None, Mask.causal(), Mask.causal("end"))
+    for mask, (queries, keys) in product(masks, ((3, 0), (0, 3), (0, 0))):
+        key = normal(2, 1, keys, 4)
+        out = KernelAttention(Elu())(normal(2, 2, queries, 4), key, key, mask=mask)
+        expected = torch.zeros(2, 2, queries, 4, dtype=torch.float64)
+        assert torch.equal(out, expected), (mask, queries, keys)
 
 
 def test_padding_has_no_normalizer_to_stop_at() -> None:
@@ -495,14 +475,13 @@ def test_three_hundred_tokens_one_by_one_are_those_all_at_once(dtype: torch.dtyp
     assert case.off(case.out(), expected) <= 1
 
 
-@pytest.mark.parametrize("keys", [1, 5, 2000])
-def test_a_memory_has_one_size_whatever_the_number_of_keys(keys: int) -> None:
+def test_a_memory_has_one_size_whatever_the_number_of_keys() -> None:
     attend = KernelAttention(FavorPositive(d=4, features=16))
-    memory = attend.encode_memory(
-        normal(2, 1, keys, 4).bfloat16(), normal(2, 1, keys, 3).bfloat16()
-    )
-    assert memory.bytes == 2 * ((16 * 4 + 1) * 4 + 8)
-    assert memory.length.tolist() == [keys, keys]
+    for keys in (1, 5, 2000):
+        key, value = (normal(2, 1, keys, width).bfloat16() for width in (4, 3))
+        memory = attend.encode_memory(key, value)
+        assert memory.bytes == 2 * ((16 * 4 + 1) * 4 + 8), keys
+        assert memory.length.tolist() == [keys, keys]
 
 
 # Precision

@@ -1,4 +1,4 @@
-"""Limits in which mechanisms are softmax, and sinks, which are no bias of a key."""
+"""The family of softmax: limits in which it is softmax, sinks, sigmoids, and long rows."""
 
 import pytest
 import torch
@@ -12,11 +12,15 @@ from regard.attention import (
     Forgetting,
     Mask,
     MoBA,
+    Sigmoid,
     Softmax,
     SoftmaxOne,
+    StickBreaking,
     TopK,
 )
+from regard.attention.config import LayerShape
 from regard.attention.contract_cases import TableBias
+from regard.attention.score_config import SigmoidConfig
 from regard.attention.top_k import IndexedTopK
 
 N, CAUSAL = 9, Mask.causal()
@@ -84,3 +88,46 @@ def test_a_sink_is_a_key_of_its_score_and_no_bias_of_the_first() -> None:
     biased = Softmax().weights(Q, K, mask=CAUSAL, bias=TableBias(table))
     close(biased.sum(-1), torch.ones(2, 4, N).double())
     assert float((biased - weights).abs().amax((0, 2, 3)).min()) > 0.1
+
+
+def null_token(x: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(x[:, :, :1]), x], 2)
+
+
+def test_without_learned_sinks_a_key_and_a_value_of_zeros_are_added() -> None:
+    seen = torch.cat([torch.ones(N, 1), torch.ones(N, N).tril()], 1).bool()[None, None]
+    expected = Softmax()(Q, null_token(K), null_token(V), mask=Mask.dense(seen))
+    close(SoftmaxOne()(Q, K, V, mask=CAUSAL), expected)
+
+
+def test_each_head_learns_its_sink() -> None:
+    attend = sunk([-1.0, 0.0, 1.0, 2.0])
+    attend(Q, K, V).sum().backward()
+    assert attend.sinks is not None
+    assert attend.sinks.grad is not None
+    assert bool(attend.sinks.grad.all())
+
+
+def test_large_scores_beside_a_sink_stay_finite() -> None:
+    for scores in (-500.0, 500.0):
+        assert bool(SoftmaxOne()(Q, K * scores, V, mask=CAUSAL).isfinite().all()), scores
+
+
+def test_sigmoids_have_a_bias_of_their_own_or_that_of_the_context_length() -> None:
+    """−log n, with which equal scores sum to n σ(−log n)."""
+    n = 64
+    shape = LayerShape(n_heads=1, n_kv_heads=1, n_value_heads=1, d_head=8, context_length=n)
+    attend = SigmoidConfig().build(shape)
+    weights = attend.weights(torch.zeros(1, 1, n, 8), torch.ones(1, 1, n, 8))
+    assert float(weights[0, 0, 0].sum()) == pytest.approx(n / (n + 1), rel=1e-6)
+    own = SigmoidConfig(bias=0.5).build(shape)
+    assert isinstance(own, Sigmoid)
+    assert own.bias == 0.5
+
+
+def test_long_rows_of_a_stick_in_bfloat16_are_as_exact_as_their_inputs() -> None:
+    q, k, v = (normal(1, 2, 1000, 16, seed=seed, dtype=torch.bfloat16) for seed in range(3))
+    narrow = StickBreaking()(q, k, v, mask=CAUSAL)
+    wide = StickBreaking()(q.double(), k.double(), v.double(), mask=CAUSAL)
+    eps = torch.finfo(torch.bfloat16).eps
+    assert float((narrow.double() - wide).abs().max()) <= 4 * eps * float(v.abs().max())

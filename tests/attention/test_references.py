@@ -2,9 +2,13 @@
 
 import ast
 import builtins
+from math import sqrt
 from pathlib import Path
 
+import torch
+
 import regard.attention
+from regard.attention import reference
 
 PACKAGE = Path(regard.attention.__file__).parent
 REFERENCES = {
@@ -18,6 +22,21 @@ REFERENCES = {
 }
 LIBRARIES = {"torch", "math", "itertools", "reference", *vars(builtins)}
 """What a reference may use: libraries, and what all references share."""
+
+
+def test_that_of_softmax_is_the_softmax_of_scaled_products_and_biases() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, bias = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, 4, 3, 5), (2, 2, 6, 5), (4, 3, 6))
+    )
+    allowed = torch.rand(2, 4, 3, 6, generator=generator) < 0.7
+    allowed[..., 0] = True
+    scores = query @ key.repeat_interleave(2, dim=1).mT / sqrt(5) + bias
+    expected = scores.masked_fill(~allowed, float("-inf")).softmax(-1)
+    weights = reference.softmax(query, key, allowed, bias)
+    # Two ways to round scores below 10.
+    assert torch.allclose(weights, expected, rtol=0, atol=32 * torch.finfo(torch.float64).eps)
 
 
 def test_a_reference_calls_nothing_else_of_its_module() -> None:

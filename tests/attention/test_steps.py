@@ -2,17 +2,7 @@
 
 import pytest
 import torch
-from attention_cases import (
-    BOTH_PATHS,
-    Case,
-    biases,
-    bigbirds,
-    error,
-    generators,
-    path,
-    thorough,
-    windows,
-)
+from attention_cases import Case, biases, bigbirds, error, generators, path, thorough, windows
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -57,8 +47,7 @@ def in_steps(
     return out, done
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@BOTH_PATHS
+@pytest.mark.parametrize(("eager", "dtype"), [(True, torch.float32), (False, torch.float64)])
 @thorough
 @given(
     attention=st.one_of(st.just(Softmax()), bigbirds(longest=20), windows()),

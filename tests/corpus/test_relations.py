@@ -63,10 +63,7 @@ def test_what_a_document_states_is_read(
     [("home", "home", "recalled"), ("other", "other", "lucky"), ("other", "home", "confused")],
 )
 def test_verdicts_by_what_is_stated(
-    learned: tuple[CorpusIndex, dict[str, str], Relation],
-    answer: str,
-    gold: str,
-    expected: Verdict,
+    learned: tuple[CorpusIndex, dict[str, str], Relation], answer: str, gold: str, expected: Verdict
 ) -> None:
     index, homes, relation = learned
     names, person = AnswerNames.of(PLACES), PEOPLE[-1]

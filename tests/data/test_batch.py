@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,9 +80,9 @@ def test_a_batch_moves_as_a_whole() -> None:
     assert moved.in_batch_negatives
 
 
-@pytest.mark.parametrize("pad", [0, 7, 50])
-def test_padding_is_known_by_lengths_and_not_by_ids(pad: int) -> None:
+def test_padding_is_known_by_lengths_and_not_by_ids() -> None:
     """A row may hold the id of the padding, also at its end."""
+    pad = 7
     padded = PaddedIds.of([[pad, pad, pad, pad, pad], [1]], pad, limit=8)
     assert padded.take(torch.tensor([0])).ids.tolist() == [[pad] * 8]
     assert padded.take(torch.tensor([1])).ids.tolist() == [[1] + [pad] * 3]
@@ -100,22 +99,16 @@ def test_a_batch_of_negatives_is_not_split() -> None:
     assert (batch.n_targets, batch.positions) == (2, 4)
 
 
-@pytest.mark.parametrize("rows", [[[5, 6, 7], [8]], [[5]], [[], [5]], [[], []]])
-def test_padding_fills_the_ends_with_whole_numbers(rows: list[list[int]]) -> None:
-    padded = pad_rows(rows, 9)
-    assert padded.dtype == torch.int64
-    longest = max(map(len, rows))
-    assert padded.tolist() == [row + [9] * (longest - len(row)) for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("longest", "limit", "expected"), [(5, 12, 8), (8, 12, 8), (9, 10, 10), (12, 12, 12), (5, 3, 5)]
-)
-def test_the_longest_row_is_filled_up_as_far_as_the_limit_allows(
-    longest: int, limit: int, expected: int
-) -> None:
-    row = [5] * longest
-    assert pad_rows([row, [6]], 9, limit=limit)[0].tolist() == row + [9] * (expected - longest)
+def test_padding_fills_the_ends_with_whole_numbers_as_far_as_the_limit_allows() -> None:
+    cases: list[list[list[int]]] = [[[5, 6, 7], [8]], [[5]], [[], [5]], [[], []]]
+    for rows in cases:
+        padded = pad_rows(rows, 9)
+        assert padded.dtype == torch.int64
+        longest = max(map(len, rows))
+        assert padded.tolist() == [row + [9] * (longest - len(row)) for row in rows]
+    for longest, limit, expected in ((5, 12, 8), (8, 12, 8), (9, 10, 10), (12, 12, 12), (5, 3, 5)):
+        row = [5] * longest
+        assert pad_rows([row, [6]], 9, limit=limit)[0].tolist() == row + [9] * (expected - longest)
 
 
 def test_padded_sizes_are_few_and_not_much_larger() -> None:

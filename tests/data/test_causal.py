@@ -20,7 +20,7 @@ from regard.data.causal import (
     corrupt_span,
 )
 
-PAD, MASK, BLOCK = 0, 1, 8
+PAD, MASK = 0, 1
 tokens = st.lists(st.integers(MASK + 1, 50), max_size=60)
 texts = st.lists(st.integers(MASK + 1, 50), min_size=1, max_size=10)
 generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
@@ -63,11 +63,11 @@ def test_corrupted_parts_make_up_the_beginning_of_the_document(
     assert len(example.targets) == len(example.ids)
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3])
-def test_documents_shorter_than_any_truncation_are_kept_whole(length: int) -> None:
-    for prefix, suffix, span in corrupt_often(length, 128, 50):
-        assert prefix + suffix + span == length
-        assert span == min(length, 1)
+def test_documents_shorter_than_any_truncation_are_kept_whole() -> None:
+    for length in range(4):
+        for prefix, suffix, span in corrupt_often(length, 128, 50):
+            assert prefix + suffix + span == length
+            assert span == min(length, 1)
 
 
 @pytest.mark.parametrize("block", [8, 64, 128])
@@ -85,16 +85,12 @@ def test_a_span_is_a_quarter_of_the_truncated_text_on_average() -> None:
     assert sum(span for _, _, span in drawn) / quarters == pytest.approx(1, abs=0.01)
 
 
-def test_span_lengths_are_uniform_around_their_mean() -> None:
+def test_lengths_and_places_of_spans_are_uniform() -> None:
     whole = [parts for parts in corrupt_often(16, 128, 20_000) if sum(parts) == 16]
     counts = np.bincount([span for _, _, span in whole])
     assert counts[0] == 0
     assert len(counts) == 8  # 1..7, whose mean is 4
     assert chisquare(counts[1:]).pvalue > UNLIKELY
-
-
-def test_the_place_of_a_span_is_uniform() -> None:
-    whole = [parts for parts in corrupt_often(16, 128, 20_000) if sum(parts) == 16]
     starts = [prefix for prefix, _, span in whole if span == 5]
     counts = np.bincount(starts, minlength=12)
     assert len(counts) == 12
@@ -122,12 +118,19 @@ def test_a_document_is_predicted_to_its_end(document: list[int], block: int) -> 
     assert list(first.targets) == [True] * len(first.ids)
 
 
-@given(st.lists(st.integers(), min_size=2, max_size=60), st.integers(1, 20))
-def test_pieces_predict_every_token_but_the_first_once(document: list[int], block: int) -> None:
-    dataset = Documents([document], RowFormat(block, PAD))
+@given(
+    st.lists(st.integers(), min_size=2, max_size=60),
+    st.integers(1, 20),
+    st.sampled_from([(), (MASK,)]),
+)
+def test_pieces_predict_every_token_but_the_first_once(
+    document: list[int], block: int, end: tuple[int, ...]
+) -> None:
+    dataset = Documents([document], RowFormat(block, PAD), end=end)
     cut = [list(example.ids) for example in examples_of(dataset)]
     assert [dataset.length(i) for i in range(len(dataset))] == list(map(len, cut))
-    assert [token for piece in cut for token in piece[1:]] == document[1:]
+    fitting = end if (len(document) - 1) % block else ()
+    assert [token for piece in cut for token in piece[1:]] == [*document[1:], *fitting]
     assert cut[0][0] == document[0]
     for before, after in pairwise(cut):
         assert after[0] == before[-1]
@@ -141,20 +144,11 @@ def test_an_evaluation_predicts_every_token_once_after_a_prefix() -> None:
     assert [i for row in labels for i in row.tolist() if i != IGNORE] == list(range(10))
 
 
-@pytest.mark.parametrize("document", [[], [5]])
-def test_a_document_too_short_to_cut_is_one_piece(document: list[int]) -> None:
-    (piece,) = examples_of(Documents([document], RowFormat(4, PAD)))
-    assert list(piece.ids) == document
-
-
-def test_the_end_of_a_long_document_is_predicted_once() -> None:
-    document = list(range(10, 31))
-    pieces = [
-        list(e.ids) for e in examples_of(Documents([document], RowFormat(8, PAD), end=[MASK]))
-    ]
-    assert all(len(piece) <= BLOCK + 1 for piece in pieces)
-    predicted = [token for piece in pieces for token in piece[1:]]
-    assert predicted == [*document[1:], MASK]
+def test_a_document_too_short_to_cut_is_one_piece() -> None:
+    document: list[int]
+    for document in ([], [5]):
+        (piece,) = examples_of(Documents([document], RowFormat(4, PAD)))
+        assert list(piece.ids) == document
 
 
 @given(tokens, tokens)

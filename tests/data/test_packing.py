@@ -157,9 +157,7 @@ def test_an_id_beyond_the_vocabulary_is_refused() -> None:
         rows.example(0, RNG)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=2, max_size=4),
-)
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=2, max_size=4))
 def test_a_mixture_has_every_row_and_the_shares_of_its_weights(
     sources: list[tuple[int, int]],
 ) -> None:

@@ -107,9 +107,6 @@ def test_epochs_count_the_dataset_with_the_largest_share() -> None:
 
 def test_questions_may_come_in_batches_of_their_own_size() -> None:
     questions = Questions([([5, 6], [MASK, 7])] * 9, RowFormat(BLOCK, PAD))
-    made = [
-        documents(numbered(8), BLOCK, 0.5),
-        WeightedDataset(questions, 0.5, 3),
-    ]
+    made = [documents(numbered(8), BLOCK, 0.5), WeightedDataset(questions, 0.5, 3)]
     sampler = Sampler(made, batch_size=4, seed=0, steps=8)
     assert Counter(len(sampler.batch(step).input_ids) for step in range(8)) == {4: 4, 3: 4}

@@ -8,12 +8,7 @@ from rows import assert_rows
 
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
-from regard.data.supervised import (
-    ContrastivePairs,
-    LabeledTexts,
-    LabeledTokens,
-    SequencePairs,
-)
+from regard.data.supervised import ContrastivePairs, LabeledTexts, LabeledTokens, SequencePairs
 
 PAD, MASK = 0, 1
 token = st.integers(MASK + 1, 50)

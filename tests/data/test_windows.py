@@ -1,7 +1,6 @@
 """Windows of the documents of a token store."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,11 +66,8 @@ def test_held_out_windows_predict_every_token_but_the_first_once(length: int) ->
     assert batch.input_ids[batch.labels != IGNORE].tolist() == text[:-1]
 
 
-@pytest.mark.parametrize("tokens", [1, 5 * VALIDATION_TOKENS])
-def test_validation_is_of_bounded_size(tokens: int) -> None:
-    stream = TokenStream(np.arange(tokens), np.zeros(1, int))
+def test_validation_is_of_bounded_size() -> None:
+    stream = TokenStream(np.arange(5 * VALIDATION_TOKENS), np.zeros(1, int))
     windows = HeldOutWindows(stream, RowFormat(64, PAD))
-    assert len(windows) * 64 <= VALIDATION_TOKENS
-    assert (len(windows) > 0) == (tokens > 1)
-    if len(windows):
-        assert windows.rows[-1] > 4 * VALIDATION_TOKENS
+    assert 0 < len(windows) * 64 <= VALIDATION_TOKENS
+    assert windows.rows[-1] > 4 * VALIDATION_TOKENS

@@ -32,7 +32,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
         "pattern": (LayerConfig(attention=GatedDeltaNetConfig()), LayerConfig(window=3))
     },
 }
-ALL_MECHANISMS = pytest.mark.parametrize("mechanism", MECHANISMS)
+
 EARLY_STOPPING: tuple[EarlyStopping, ...] = (True, False, "never")
 
 checked = settings(deadline=None, derandomize=True, max_examples=10)
@@ -48,10 +48,6 @@ ways = st.fixed_dictionaries(
         "early_stopping": st.sampled_from(EARLY_STOPPING),
     }
 )
-
-
-def model_of(mechanism: str) -> LanguageModel:
-    return tiny_model(**MECHANISMS[mechanism])
 
 
 @torch.no_grad()
@@ -115,21 +111,13 @@ def test_as_many_beams_as_continuations_find_them_all(
         assert [beam.score for beam in found] == pytest.approx(expected, rel=0, abs=1e-10)
 
 
-@ALL_MECHANISMS
 @checked
 @given(prompts=prompt_lists, stop_ids=st.just(()) | st.tuples(tokens))
-def test_one_beam_is_greedy(
-    prompts: list[list[int]], stop_ids: tuple[int, ...], mechanism: str
-) -> None:
-    model = model_of(mechanism)
+def test_one_beam_is_greedy(prompts: list[list[int]], stop_ids: tuple[int, ...]) -> None:
+    model = tiny_model()
     greedy = generate_ids(model, prompts, max_new_tokens=NEW, stop_ids=stop_ids)
     found = search_ids(
-        model,
-        prompts,
-        beams=1,
-        max_new_tokens=NEW,
-        stop_ids=stop_ids,
-        early_stopping=True,
+        model, prompts, beams=1, max_new_tokens=NEW, stop_ids=stop_ids, early_stopping=True
     )
     for (beam,), row in zip(found, greedy, strict=True):
         assert (beam.ids, beam.stopped) == (row.ids, row.stopped)
@@ -137,13 +125,14 @@ def test_one_beam_is_greedy(
         assert beam.log_probability == pytest.approx(sum(row.log_probabilities), rel=1e-5)
 
 
-@ALL_MECHANISMS
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 @checked
 @given(prompts=prompt_lists, way=ways)
 def test_scores_are_those_of_the_model_without_a_cache(
     prompts: list[list[int]], way: dict[str, Any], mechanism: str
 ) -> None:
-    model = model_of(mechanism)
+    """Nor a batch: states of any mechanism follow their beams."""
+    model = tiny_model(**MECHANISMS[mechanism])
     found = search_ids(model, prompts, max_new_tokens=NEW, n_best=way["beams"], **way)
     for prompt, beams in zip(prompts, found, strict=True):
         assert len(beams) == way["beams"]
@@ -159,13 +148,10 @@ def test_scores_are_those_of_the_model_without_a_cache(
             assert beam.score == pytest.approx(score, rel=1e-12)
 
 
-@ALL_MECHANISMS
 @checked
 @given(prompts=prompt_lists, way=ways)
-def test_prompts_are_each_searched_alone(
-    prompts: list[list[int]], way: dict[str, Any], mechanism: str
-) -> None:
-    model = model_of(mechanism)
+def test_prompts_are_each_searched_alone(prompts: list[list[int]], way: dict[str, Any]) -> None:
+    model = tiny_model()
     way = {"max_new_tokens": NEW, "n_best": way["beams"], **way}
     together = search_ids(model, prompts, **way)
     assert_same(together, [search_ids(model, [prompt], **way)[0] for prompt in prompts])
@@ -301,8 +287,7 @@ def test_a_negative_penalty_hopes_for_no_greater_length() -> None:
 # What is refused
 
 
-@pytest.mark.parametrize("bad", [nan, inf])
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(("bad", "beams"), [(nan, 1), (inf, 3)])
 def test_nothing_is_found_in_bad_numbers(bad: float, beams: int) -> None:
     logits = torch.zeros(4, 4, dtype=torch.float64)
     logits[3, 1] = bad

@@ -9,11 +9,8 @@ from torch.nn.utils import parametrize
 from torch.profiler import ProfilerActivity, profile
 
 from regard.attention import Softmax, State
-from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
-from regard.attention.recurrent_config import (
-    GatedLinearConfig,
-)
+from regard.attention.recurrent_config import GatedLinearConfig
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.decoding.step import _tensors
@@ -21,7 +18,6 @@ from regard.models.builders import LanguageModel, SequenceToSequence, make_model
 from regard.models.config import EncoderConfig, RecurrentConfig
 from regard.models.head_config import LMHeadConfig
 from regard.models.layers import Layer
-from regard.models.ngram_config import NgramConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import (
     AlibiConfig,
@@ -34,7 +30,7 @@ from regard.positions.config import (
     SinusoidalConfig,
     T5BiasConfig,
 )
-from tiny_attentions import ATTENTIONS, configured
+from tiny_attentions import ATTENTIONS, STACKS, configured
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 
@@ -63,17 +59,9 @@ MODELS: list[dict[str, Any]] = [
     *({"attention": attention, "positions": RotaryConfig()} for attention in PREPARED),
     *({"positions": positions} for positions in POSITIONS),
     {"qk_norm": True, "norm_type": "rms-norm", "activation": "silu", "gated": True},
-    {
-        "norm": "sandwich",
-        "norm_type": "zero-centered-rms-norm",
-        "attention": SoftmaxConfig(softcap=2.0),
-        "logit_softcap": 3.0,
-    },
-    {"norm": "post", "short_conv": 3, "n_kv_heads": 2},
-    {"canon": "ABCD", "gated": True},
     {"parallel_residual": True, "head_dim": 6, "qk_norm": True, "positions": RotaryConfig(dim=2)},
     {"positions": LearnedConfig(offset=2), "scale_embeddings": True},
-    {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
+    *STACKS,
 ]
 DECODERS = [
     name

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import KernelAttention
-from regard.attention.config import SoftmaxConfig, config_type
+from regard.attention.config import config_type
 from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
 from regard.attention.registry import mechanisms
 from regard.decoding import generate_ids, search_ids
@@ -16,7 +16,6 @@ from regard.decoding.step import PackagedModel, check_step, export_step
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, make_model
 from regard.models.head_config import LMHeadConfig
-from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
 from regard.positions.config import (
     AlibiConfig,
@@ -25,6 +24,7 @@ from regard.positions.config import (
     ShawVectorsConfig,
     T5BiasConfig,
 )
+from tiny_attentions import STACKS
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
 
@@ -35,15 +35,7 @@ MODELS: list[dict[str, Any]] = [
     {"positions": T5BiasConfig()},
     {"positions": AlibiConfig(), "pattern": (LayerConfig(window=3), LayerConfig(window=5))},
     {"positions": ShawVectorsConfig()},
-    {
-        "norm": "sandwich",
-        "norm_type": "zero-centered-rms-norm",
-        "attention": SoftmaxConfig(softcap=2.0),
-        "logit_softcap": 3.0,
-    },
-    {"norm": "post", "short_conv": 3},
-    {"canon": "ABCD", "gated": True},
-    {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
+    *STACKS,
     {"attention": Mamba2Config(output_gate=True)},
     {
         "positions": RotaryConfig(),

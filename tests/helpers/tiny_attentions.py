@@ -1,8 +1,9 @@
-"""Every mechanism with options that fit tiny models."""
+"""Every mechanism with options that fit tiny models, and options of other parts of layers."""
 
 from typing import Any
 
-from regard.attention.config import BUILT_IN, AttentionConfig, config_type
+from regard.attention.config import BUILT_IN, AttentionConfig, SoftmaxConfig, config_type
+from regard.models.ngram_config import NgramConfig
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "softmax-one": {"learned": True},
@@ -25,3 +26,15 @@ def configured(kind: str, **options: Any) -> AttentionConfig:
 
 
 ATTENTIONS = {kind: configured(kind, **_OPTIONS.get(kind, {})) for kind in BUILT_IN}
+STACKS: list[dict[str, Any]] = [
+    {
+        "norm": "sandwich",
+        "norm_type": "zero-centered-rms-norm",
+        "attention": SoftmaxConfig(softcap=2.0),
+        "logit_softcap": 3.0,
+    },
+    {"norm": "post", "short_conv": 3, "n_kv_heads": 2},
+    {"canon": "ABCD", "gated": True},
+    {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
+]
+"""Options of tiny models that change parts around attention."""

@@ -52,12 +52,12 @@ from tiny_recurrent import (
     tokens,
 )
 
-PER_TOKEN = [name for name in MODELS if not name.endswith((": classification", ": embedding"))]
 WRITERS = [name for name in MODELS if name.endswith(": lm")]
 BOTH_WAYS = [
     name
-    for name in PER_TOKEN
-    if reads_both_ways(MODELS[name][0]) or name.endswith(": reconstruction")
+    for name in MODELS
+    if not name.endswith((": classification", ": embedding"))
+    and (reads_both_ways(MODELS[name][0]) or name.endswith(": reconstruction"))
 ]
 checked = settings(deadline=None, derandomize=True, max_examples=8)
 rows_of_a_batch = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
@@ -73,7 +73,6 @@ rows_of_a_batch = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
 def test_rows_know_nothing_of_one_another_nor_of_padding(
     rows: list[Row], padding: int, data: st.DataObject, name: str
 ) -> None:
-    """Each family with each head is padded in test_losses."""
     model = tiny(*MODELS[name])
     order = data.draw(st.permutations(range(len(rows))))
     together = results(model, [rows[row] for row in order], padding=padding)
@@ -89,7 +88,7 @@ def changed(text: list[int], place: int) -> list[int]:
     return [*text[:place], (text[place] + 1) % VOCABULARY, *text[place + 1 :]]
 
 
-@pytest.mark.parametrize("name", [name for name in PER_TOKEN if name not in BOTH_WAYS])
+@pytest.mark.parametrize("name", [*WRITERS, "decoder: token-classification"])
 @checked
 @given(row=st.tuples(texts, texts), data=st.data())
 @torch.no_grad()
@@ -151,7 +150,7 @@ def test_what_is_remembered_changes_nothing(
 # Context length, dropout, recomputation
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", dict.fromkeys([*COVERING, *WRITERS]))
 def test_more_tokens_than_the_context_are_refused(name: str) -> None:
     config, model, long = MODELS[name][0], tiny(*MODELS[name]), [0] * (BLOCK + 1)
     too_many = pytest.raises(ValueError, match=f"{BLOCK + 1} tokens don't fit the model's context")

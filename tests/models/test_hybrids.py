@@ -114,7 +114,7 @@ def test_rows_of_unequal_length_are_decoded_as_alone(pattern: tuple[LayerConfig,
         assert close(logits[row], model(alone[None])[0, -1])
 
 
-@checked
+@settings(parent=checked, max_examples=5)
 @given(patterns(DECODING))
 def test_the_state_is_the_sum_of_those_of_the_layers(pattern: tuple[LayerConfig, ...]) -> None:
     states = hybrid(pattern).init_state(2, BLOCK)

@@ -1,6 +1,7 @@
 """Self-attention with keys and values from a latent, against its formulas."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from refusals import refusal
+from regard.attention import Latent, Softmax
 from regard.attention.cost import Shape
 from regard.attention.latent import LatentCache
 from regard.attention.score_config import LatentConfig
+from regard.attention.state import StateShape
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.latent_attention import LatentSelfAttention
@@ -125,6 +129,31 @@ def test_the_cache_is_one_latent_and_one_rotary_key_a_token(
     assert layer.attention.cost(shape).state_bytes == 10 * slot
 
 
+def test_rows_are_moved_once() -> None:
+    """Keys and values are one tensor: moving both would move them back."""
+    vectors = torch.randn(3, 1, 4, 6).double()
+    cpu = torch.device("cpu")
+    sizes = StateShape(batch=3, kv_heads=1, d=6, e=0, capacity=9, device=cpu, dtype=torch.float64)
+    order = torch.tensor([1, 2, 0])
+    state = LatentCache.empty(sizes).append(vectors, vectors, None).reorder(order)
+    for found in state.filled():
+        assert torch.equal(found, vectors[order])
+    more = state.reorder(torch.tensor([0, 0, 1, 2]))
+    assert isinstance(more, LatentCache)
+    assert torch.equal(more.filled()[1], vectors[order][[0, 0, 1, 2]])
+
+
+def test_a_step_reads_latents_and_whole_rows_their_heads() -> None:
+    shape = Shape(batch=2, heads=8, kv_heads=8, queries=16, keys=16, d=6, e=4, causal=True)
+    whole, plain = Latent(d_latent=4, d_rope=2).cost(shape), Softmax().cost(shape)
+    assert whole.operations == plain.operations
+    assert whole.state_bytes == 2 * 16 * 6 * 4 < plain.state_bytes
+    step = Latent(d_latent=4, d_rope=2).cost(replace(shape, queries=1, mode="step"))
+    assert step.operations == 2 * 2 * 8 * 16 * (6 + 6)
+    assert step.bytes == 2 * (16 * 6 + 2 * 8 * 6) * 4
+    assert step.state_bytes == whole.state_bytes
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "shared heads": ({"n_kv_heads": 2}, "fewer key/value heads than query heads"),
     "value heads": ({"n_kv_heads": 2, "n_value_heads": 4}, "more value heads than key heads"),
@@ -141,17 +170,14 @@ def test_what_makes_no_sense_is_refused_by_name() -> None:
             tiny_model(attention=LatentConfig(), **fields)
 
 
-@pytest.mark.parametrize(
-    ("d_rope", "dim", "says"),
-    [
+def test_rotary_positions_fit_the_rotary_key() -> None:
+    for d_rope, dim, says in (
         (0, None, "rotary positions need attention.d_rope ≥ 2, not 0"),
         (3, None, "need an even width of the rotated part of a head, not 3"),
         (2, 4, "choose an even number up to the width of the rotated part of a head 2"),
-    ],
-)
-def test_rotary_positions_fit_the_rotary_key(d_rope: int, dim: int | None, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        tiny_config(attention=LatentConfig(d_rope=d_rope), positions=RotaryConfig(dim=dim))
+    ):
+        with refusal(ValueError, says):
+            tiny_config(attention=LatentConfig(d_rope=d_rope), positions=RotaryConfig(dim=dim))
 
 
 def test_every_parameter_has_a_gradient() -> None:

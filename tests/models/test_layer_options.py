@@ -17,20 +17,12 @@ from regard.attention.score_config import SlidingWindowConfig
 from regard.errors import UnsupportedError
 from regard.models.attention_layers import SelfAttention
 from regard.models.builders import LanguageModel
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-    TargetConfig,
-    TransformerConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig, TargetConfig, TransformerConfig
 from regard.models.layers import FeedForward, Layer
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder, Encoder
 from regard.positions import Rotary, frequencies
-from regard.positions.config import (
-    NoPositionsConfig,
-    RotaryConfig,
-)
+from regard.positions.config import NoPositionsConfig, RotaryConfig
 from tiny_recurrent import normal, sharp
 
 D, HEADS, N, VOCABULARY = 12, 3, 9, 17

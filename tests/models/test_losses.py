@@ -9,19 +9,15 @@ from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, predict_all
 from regard.dropout import dropouts, make_row_keys, set_row_keys
-from regard.models.builders import (
-    Embedder,
-    LanguageModel,
-    Model,
-    SequenceToSequence,
-    make_model,
-)
+from regard.models.builders import Embedder, LanguageModel, Model, SequenceToSequence, make_model
 from regard.models.config import DecoderConfig, EncoderConfig
 from regard.models.head_config import EmbeddingHeadConfig
 from tiny_families import COVERING, HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
 from tiny_recurrent import close
 
-EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
+TIED = [name for name in MODELS if "tied" in name and name.endswith("lm")]
+EVERY_MODEL = pytest.mark.parametrize("name", dict.fromkeys([*COVERING, *TIED]))
+"""Each family and each head, and those whose head is the embedding."""
 PARTS = (1, 2, 3, 9)
 
 

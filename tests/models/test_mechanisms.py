@@ -10,18 +10,10 @@ import torch
 from torch import Tensor
 
 from regard.attention import BigBird
-from regard.attention.config import (
-    LayerShape,
-    SoftmaxConfig,
-)
+from regard.attention.config import LayerShape, SoftmaxConfig
 from regard.attention.feature_maps import RandomFeatures
-from regard.attention.kernel_config import (
-    EluConfig,
-    FavorPositiveConfig,
-)
-from regard.attention.score_config import (
-    BigBirdConfig,
-)
+from regard.attention.kernel_config import EluConfig, FavorPositiveConfig
+from regard.attention.score_config import BigBirdConfig
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.transformer import Decoder

@@ -3,8 +3,8 @@
 from typing import Any
 
 import msgspec
-import pytest
 
+from refusals import refusal
 from regard.attention.score_config import BigBirdConfig
 from regard.config import Config, convert
 from regard.models.config import (
@@ -105,11 +105,7 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
         {"encoder": {"d_model": 64}, "share_embeddings": True},
         "share_embeddings = true needs embeddings of one width",
     ),
-    (
-        EncoderDecoderConfig,
-        {"decoder": {"parallel_residual": True}},
-        r"decoder\.parallel_residual",
-    ),
+    (EncoderDecoderConfig, {"decoder": {"parallel_residual": True}}, r"decoder\.parallel_residual"),
     (
         EncoderDecoderConfig,
         {"decoder": {"positions": CONCATENATED}, "tie_head": True},
@@ -132,22 +128,17 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("config", "fields", "reason"), REFUSED, ids=[f"{c.__name__} {f}" for c, f, _ in REFUSED]
-)
-def test_what_does_not_fit_is_refused_with_a_reason(
-    config: type[Config], fields: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(msgspec.ValidationError, match=reason):
-        msgspec.convert(fields, config)
+def test_what_does_not_fit_is_refused_with_a_reason() -> None:
+    for config, fields, reason in REFUSED:
+        with refusal(msgspec.ValidationError, reason, f"{config.__name__} {fields}"):
+            msgspec.convert(fields, config)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_config_survives_its_plain_form_and_says_its_kind(family: str) -> None:
-    config = FAMILIES[family]
-    plain = msgspec.to_builtins(config)
-    assert plain["kind"] == kind(config)
-    assert convert(plain, type(config), where="") == config
+def test_a_config_survives_its_plain_form_and_says_its_kind() -> None:
+    for family, config in FAMILIES.items():
+        plain = msgspec.to_builtins(config)
+        assert plain["kind"] == kind(config)
+        assert convert(plain, type(config), where="") == config, family
 
 
 def test_sizes_have_defaults() -> None:

@@ -92,9 +92,7 @@ def test_hidden_states_are_the_formula() -> None:
 
 @checked
 @given(
-    st.sampled_from(ABLE),
-    st.lists(st.integers(1, N), min_size=1, max_size=N),
-    st.integers(1, N),
+    st.sampled_from(ABLE), st.lists(st.integers(1, N), min_size=1, max_size=N), st.integers(1, N)
 )
 @torch.no_grad()
 def test_decoding_in_any_parts_gives_what_whole_rows_give(

@@ -48,16 +48,14 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     ),
     "encoder of a pair": (
         lambda attention: EncoderDecoderConfig(
-            encoder=TransformerConfig(**WIDE, attention=attention),
-            decoder=TargetConfig(**SIZES),
+            encoder=TransformerConfig(**WIDE, attention=attention), decoder=TargetConfig(**SIZES)
         ),
         LMHeadConfig(),
         ("bidirectional", "key_lengths"),
     ),
     "decoder of a pair": (
         lambda attention: EncoderDecoderConfig(
-            encoder=TransformerConfig(**SIZES),
-            decoder=TargetConfig(**WIDE, attention=attention),
+            encoder=TransformerConfig(**SIZES), decoder=TargetConfig(**WIDE, attention=attention)
         ),
         LMHeadConfig(),
         ("alignment", "decoding"),

@@ -5,14 +5,7 @@ import torch
 
 from regard.errors import UserError
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
-from tiny_recurrent import (
-    BLOCK,
-    CELLS,
-    VOCABULARY,
-    close,
-    sharp,
-    tiny_config,
-)
+from tiny_recurrent import BLOCK, CELLS, VOCABULARY, close, sharp, tiny_config
 
 EVERY_CELL = pytest.mark.parametrize("cell", CELLS)
 

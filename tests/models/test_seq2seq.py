@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.config import (
-    SoftmaxConfig,
-    supporting,
-)
+from regard.attention.config import SoftmaxConfig, supporting
 from regard.attention.score_config import LinformerConfig
 from regard.errors import UserError
 from regard.models.config import (
@@ -20,15 +17,7 @@ from regard.models.config import (
 )
 from regard.models.seq2seq import EncoderDecoder, GlobalAttention, RecurrentEncoderDecoder
 from tiny_attentions import ATTENTIONS
-from tiny_recurrent import (
-    BLOCK,
-    CELLS,
-    TINY,
-    VOCABULARY,
-    close,
-    padded,
-    sharp,
-)
+from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, close, padded, sharp
 
 MODELS: dict[str, dict[str, Any]] = {
     "vanilla, no attention": {"cell": "vanilla"},

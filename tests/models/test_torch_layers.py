@@ -24,10 +24,7 @@ MASKS: dict[str, tuple[Mask | None, dict[str, Tensor]]] = {
     "none": (None, {}),
     "padding": (Mask.lengths(LENGTHS), {"key_padding_mask": PADDING}),
     "causal": (Mask.causal(), {"mask": AHEAD}),
-    "both": (
-        Mask.causal() & Mask.lengths(LENGTHS),
-        {"mask": AHEAD, "key_padding_mask": PADDING},
-    ),
+    "both": (Mask.causal() & Mask.lengths(LENGTHS), {"mask": AHEAD, "key_padding_mask": PADDING}),
 }
 """Ours, and the same as torch has it."""
 EVERY_MASK = pytest.mark.parametrize("masks", MASKS)

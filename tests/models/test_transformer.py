@@ -8,34 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.positions.config import LearnedConfig, RotaryConfig
 from tiny_models import tiny_model
 
-COURSE = DecoderConfig(
-    context_length=128, n_layers=4, n_heads=8, d_model=256, positions=LearnedConfig()
-)
 VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {"positions": LearnedConfig()},
     "shared keys": {"positions": RotaryConfig(), "n_kv_heads": 2, "activation": "relu2"},
 }
 
 
-def parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def fresh(config: DecoderConfig, vocabulary: int) -> LanguageModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return LanguageModel(config, vocabulary)
-
-
-def test_the_course_s_model_has_its_number_of_parameters() -> None:
-    assert parameters(fresh(COURSE, 256)) == 3_323_392
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -28,12 +28,6 @@ each = pytest.mark.parametrize(
 )
 
 
-def test_learned_positions_add_nothing_at_first() -> None:
-    learned = Learned(length=5, d=3)
-    assert learned.vectors.shape == (5, 3)
-    assert not learned.vectors.any()
-
-
 def test_each_row_gets_the_vectors_of_its_own_positions() -> None:
     learned = Learned(length=4, d=2)
     with torch.no_grad():
@@ -86,13 +80,6 @@ def test_a_shift_is_a_matrix_that_is_the_same_everywhere(
     # Three angles up to LENGTH carry as many roundings, and enter two products.
     bound = 4 * LENGTH * torch.finfo(torch.float64).eps
     assert float((moved - vectors[later]).abs().max()) <= bound
-
-
-def test_a_shift_turns_each_pair_by_its_frequency() -> None:
-    (a, b), (c, d) = (math.cos(3), math.sin(3)), (math.cos(0.03), math.sin(0.03))
-    blocks = [[a, b, 0, 0], [-b, a, 0, 0], [0, 0, c, d], [0, 0, -d, c]]
-    expected = torch.tensor(blocks, dtype=torch.float64)
-    assert torch.allclose(shift_matrix(4, 3), expected, rtol=1e-15, atol=0)
 
 
 @few

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from refusals import refusal
 from regard.attention.types import Bias
 from regard.positions import Alibi, RelativeBias, T5Bias
 from regard.positions.bias import DistanceBias
@@ -100,11 +101,11 @@ def test_parameters_are_counted_by_the_formula(heads: int, n: int) -> None:
     assert count(Alibi(heads=heads)) == 0
 
 
-@pytest.mark.parametrize(("i", "j"), [(3, 0), (0, 3)])
-def test_a_distance_without_a_number_is_refused(i: int, j: int) -> None:
+def test_a_distance_without_a_number_is_refused() -> None:
     bias = RelativeBias(heads=1, length=3)
-    with pytest.raises(ValueError, match=f"length 3 has none for the distance {j - i}"):
-        bias.dense(torch.tensor([i]), torch.tensor([j]))
+    for i, j in ((3, 0), (0, 3)):
+        with refusal(ValueError, f"length 3 has none for the distance {j - i}"):
+            bias.dense(torch.tensor([i]), torch.tensor([j]))
 
 
 def test_compiled_code_clips_it_instead() -> None:
@@ -159,16 +160,6 @@ def test_alibi_lowers_scores_by_slope_and_distance(i: list[int], j: list[int], h
     assert torch.allclose(dense, expected, rtol=2 * torch.finfo(dense.dtype).eps, atol=0)
 
 
-def test_alibi_has_the_slopes_of_its_paper() -> None:
-    def slopes(heads: int) -> Tensor:
-        return -Alibi(heads=heads).dense(torch.tensor([1]), torch.tensor([0])).flatten()
-
-    eight = [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
-    assert slopes(8).tolist() == eight
-    every_other_of_sixteen = [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
-    assert torch.equal(slopes(12), torch.tensor(eight + every_other_of_sixteen))
-
-
 @each
 @few
 @given(data=st.data())
@@ -206,21 +197,21 @@ def test_it_keeps_the_protocol_and_saves_nothing_but_what_it_learns(
     assert list(bias.state_dict()) == [name for name, _ in bias.named_parameters()]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: RelativeBias(heads=1), "a length or a clip"),
-        (lambda: RelativeBias(heads=1, length=4, clip=2), "a length or a clip"),
-        (lambda: RelativeBias(heads=1, length=0), "length must be positive, not 0"),
-        (lambda: RelativeBias(heads=1, clip=-1), "clip can't be negative: -1"),
-        (lambda: RelativeBias(heads=0, clip=1), "needs a head, not 0"),
-        (lambda: Alibi(heads=0), "needs a head, not 0"),
-        (lambda: T5Bias(heads=1, buckets=7, bidirectional=True), "7 buckets can't be halved"),
-        (lambda: T5Bias(heads=1, buckets=1), "two buckets or more, .* not 1 and 128"),
-        (lambda: T5Bias(heads=1, buckets=2, bidirectional=True), "two buckets .* not 1 and 128"),
-        (lambda: T5Bias(heads=1, max_distance=16), "above half of them, not 32 and 16"),
-    ],
-)
-def test_bad_arguments_are_refused(make: Callable[[], DistanceBias], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
+REFUSED: list[tuple[str, Callable[[], DistanceBias]]] = [
+    ("a length or a clip", lambda: RelativeBias(heads=1)),
+    ("a length or a clip", lambda: RelativeBias(heads=1, length=4, clip=2)),
+    ("length must be positive, not 0", lambda: RelativeBias(heads=1, length=0)),
+    ("clip can't be negative: -1", lambda: RelativeBias(heads=1, clip=-1)),
+    ("needs a head, not 0", lambda: RelativeBias(heads=0, clip=1)),
+    ("needs a head, not 0", lambda: Alibi(heads=0)),
+    ("7 buckets can't be halved", lambda: T5Bias(heads=1, buckets=7, bidirectional=True)),
+    ("two buckets or more, .* not 1 and 128", lambda: T5Bias(heads=1, buckets=1)),
+    ("two buckets .* not 1 and 128", lambda: T5Bias(heads=1, buckets=2, bidirectional=True)),
+    ("above half of them, not 32 and 16", lambda: T5Bias(heads=1, max_distance=16)),
+]
+
+
+def test_bad_arguments_are_refused() -> None:
+    for message, make in REFUSED:
+        with refusal(ValueError, message):
+            make()

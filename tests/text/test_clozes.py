@@ -1,6 +1,5 @@
 """Clozes ask for what a document says, in its own words."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,29 +17,19 @@ def test_each_capitalised_phrase_is_asked_for_unless_the_title_tells_it() -> Non
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "question"),
-    [
-        (0, "Ada Finch."),
-        (1, "Ada Finch. in"),
-        (2, "Ada Finch. born in"),
-        (3, "Ada Finch. born in"),
-    ],
-)
-def test_a_question_shows_some_of_the_words_on_the_left(words: int, question: str) -> None:
-    assert Cloze("Ada Finch", ("born", "in"), "Leeds").question(words) == question
+def test_a_question_shows_some_of_the_words_on_the_left() -> None:
+    cloze = Cloze("Ada Finch", ("born", "in"), "Leeds")
+    shown = ["Ada Finch.", "Ada Finch. in", "Ada Finch. born in", "Ada Finch. born in"]
+    assert [cloze.question(words) for words in range(4)] == shown
 
 
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
+def test_a_title_goes_on_after_initials() -> None:
+    for text, title in (
         ("Otto P. Lange. Lange was from Rill", "Otto P. Lange"),
         ("J. R. Rill. Rill was from Leeds", "J. R. Rill"),
         ("Åse Öberg, 2nd Baron Öberg. Born", "Åse Öberg, 2nd Baron Öberg"),
-    ],
-)
-def test_a_title_goes_on_after_initials(text: str, title: str) -> None:
-    assert {cloze.title for cloze in clozes(text, 4)} == {title}
+    ):
+        assert {cloze.title for cloze in clozes(text, 4)} == {title}
 
 
 def test_phrases_begin_with_a_capital_and_at_the_start_of_a_word() -> None:
@@ -49,9 +38,9 @@ def test_phrases_begin_with_a_capital_and_at_the_start_of_a_word() -> None:
     assert answers == ["She", "Łódź", "Ötz", "Ćuk", "Казань", "McDonald of the Isles"]
 
 
-@pytest.mark.parametrize("text", ["", "no title at all", "Only A Title.", "Title. nothing big"])
-def test_what_has_no_title_or_no_phrase_has_no_clozes(text: str) -> None:
-    assert clozes(text, 4) == []
+def test_what_has_no_title_or_no_phrase_has_no_clozes() -> None:
+    for text in ["", "no title at all", "Only A Title.", "Title. nothing big"]:
+        assert clozes(text, 4) == [], text
 
 
 @given(st.text(alphabet="Abc. ,é-'", max_size=60), st.integers(0, 4))

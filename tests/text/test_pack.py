@@ -5,6 +5,7 @@ import errno
 import gzip
 import lzma
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import regard
 from killed import Killed
 from platforms import imitate, refuse_to_replace_folders
+from refusals import refusal
 from regard import files
 from regard.errors import UserError
 from regard.files import hold_lock
@@ -156,11 +158,7 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(("batches", "recorded"), [(0, 1), (1, 3), (5, 3), (9, 1)])
 def test_an_interrupted_packing_continues(
-    tmp_path: Path,
-    lines: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    batches: int,
-    recorded: int,
+    tmp_path: Path, lines: Path, monkeypatch: pytest.MonkeyPatch, batches: int, recorded: int
 ) -> None:
     monkeypatch.setattr(pack, "RECORDED", recorded)
     whole = packed(tmp_path / "whole", spec_of(lines))
@@ -238,23 +236,18 @@ def test_an_error_of_a_worker_names_the_place(tmp_path: Path, lines: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "opened"), [(".gz", gzip.open), (".bz2", bz2.open), (".xz", lzma.open)]
-)
-def test_compressed_files_are_read(
-    tmp_path: Path, lines: Path, suffix: str, opened: Callable[..., object]
-) -> None:
+def test_compressed_files_are_read(tmp_path: Path, lines: Path) -> None:
     plain = packed(tmp_path / "plain", spec_of(lines))
-    inside = tmp_path / "folder"
-    inside.mkdir()
-    with opened(inside / f"lines.txt{suffix}", "wb") as file:  # type: ignore[attr-defined]
-        file.write(lines.read_bytes())
-    corpus = packed(tmp_path / "packed", spec_of(inside))
-    assert corpus.training.ids.tolist() == plain.training.ids.tolist()
-    compressed = next(inside.iterdir())
-    compressed.write_bytes(compressed.read_bytes()[:-20])
-    with pytest.raises(UserError, match=r"lines.txt\.\w+: (is damaged|can't be read)"):
-        inspect_file(compressed)
+    for suffix, compress in (("gz", gzip), ("bz2", bz2), ("xz", lzma)):
+        folder = tmp_path / suffix
+        folder.mkdir()
+        file = folder / f"lines.txt.{suffix}"
+        file.write_bytes(compress.compress(lines.read_bytes()))
+        corpus = packed(tmp_path / f"packed-{suffix}", spec_of(folder))
+        assert corpus.training.ids.tolist() == plain.training.ids.tolist(), suffix
+        file.write_bytes(file.read_bytes()[:-20])
+        with refusal(UserError, r"lines.txt\.\w+: (is damaged|can't be read)", suffix):
+            inspect_file(file)
 
 
 def test_a_second_packing_to_a_folder_is_refused(tmp_path: Path, lines: Path) -> None:
@@ -344,14 +337,13 @@ DAMAGES: Sequence[tuple[str, Callable[[Path], None], str]] = (
 )
 
 
-@pytest.mark.parametrize(("name", "damage", "says"), DAMAGES)
-def test_damage_is_refused(
-    tmp_path: Path, lines: Path, name: str, damage: Callable[[Path], None], says: str
-) -> None:
-    packed(tmp_path / "packed", spec_of(lines))
-    damage(tmp_path / "packed" / name)
-    with pytest.raises(UserError, match=says):
-        open_packed(tmp_path / "packed")
+def test_damage_is_refused(tmp_path: Path, lines: Path) -> None:
+    packed(tmp_path / "whole", spec_of(lines))
+    for number, (name, damage, says) in enumerate(DAMAGES):
+        folder = Path(shutil.copytree(tmp_path / "whole", tmp_path / str(number)))
+        damage(folder / name)
+        with refusal(UserError, says):
+            open_packed(folder)
 
 
 def test_ids_beyond_two_bytes_take_four(tmp_path: Path) -> None:

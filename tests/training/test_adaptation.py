@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from killed import kill_in_step
+from killed import require_exact_resume
 from plans import plan_named, plan_task
 from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
@@ -107,12 +107,11 @@ def test_low_rank_training_is_resumed_exactly(
     parent: Run, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data: Any = REVIEWS if task == "classification" else list(BIOGRAPHIES)
-    plan(task, data, parent, *LORA, out=tmp_path / "whole").execute(SETTINGS)
-    killed = plan(task, data, parent, *LORA, out=tmp_path / "run")
-    kill_in_step(3, lambda: killed.execute(SETTINGS), monkeypatch)
-    plan(task, data, parent, *LORA, out=tmp_path / "run").execute(SETTINGS, resume=True)
-    run, whole = (Run.load(tmp_path / name) for name in ("run", "whole"))
-    assert not changed(copied(run.model), whole.model)
+    run = Run.load(
+        require_exact_resume(
+            lambda out: plan(task, data, parent, *LORA, out=out), tmp_path, 3, monkeypatch
+        )
+    )
     known = copied(parent.model)
     moved = {n for n, t in saved_tensors(run.model).items() if not torch.equal(t, known.get(n, t))}
     assert moved

@@ -29,13 +29,13 @@ DAMAGED += [
 ]
 
 
-@pytest.mark.parametrize("line", [*DAMAGED, b"[" * 100_000, b"", b"NaN", b"\0"])
-def test_damaged_lines_are_left_out_with_one_warning(line: bytes, tmp_path: Path) -> None:
+def test_damaged_lines_are_left_out_with_one_warning(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(line_of(1).encode() + line + b"\n" + line_of(3).encode() + line + b"\n")
-    with pytest.warns(UserWarning, match=r"metrics.jsonl:2: is damaged and 1 more") as warned:
-        assert [record["step"] for record in read_metrics(path)] == [1, 3]
-    assert len(warned) == 1
+    for line in [*DAMAGED, b"[" * 100_000, b"", b"NaN", b"\0"]:
+        path.write_bytes(line_of(1).encode() + line + b"\n" + line_of(3).encode() + line + b"\n")
+        with pytest.warns(UserWarning, match=r"metrics.jsonl:2: is damaged and 1 more") as warned:
+            assert [record["step"] for record in read_metrics(path)] == [1, 3], line[:99]
+        assert len(warned) == 1, line[:99]
 
 
 def test_going_on_cuts_off_what_comes_later(tmp_path: Path) -> None:

@@ -14,18 +14,15 @@ from regard.attention import KernelAttention
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, CausalExample
-from regard.environment import ExecutionEnvironment
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.training.loop import ExecutionOptions
 from regard.training.optimizers import clip_gradients
 from regard.training.step import mean_loss
 from tiny import BIOGRAPHIES, MODEL
-from tiny_tasks import add_gradients
+from tiny_tasks import CPU, SETTINGS, add_gradients
 
 CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
-ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 
 
 def make_model() -> LanguageModel:
@@ -65,9 +62,7 @@ def test_loss_is_the_mean_over_targets_and_nothing_else() -> None:
     ]
     # The loss itself is taken in float32, whatever the model's precision.
     assert add_gradients(model, batch) == pytest.approx(sum(losses) / len(losses), rel=1e-6)
-    assert mean_loss(model, [batch], ENVIRONMENT) == pytest.approx(
-        sum(losses) / len(losses), rel=1e-6
-    )
+    assert mean_loss(model, [batch], CPU) == pytest.approx(sum(losses) / len(losses), rel=1e-6)
 
 
 def test_what_stands_in_the_padding_does_not_matter() -> None:
@@ -105,7 +100,7 @@ def test_a_counted_normalizer_stops_the_step_before_the_weights_change(
     monkeypatch.setattr(KernelAttention, "_require_positive", count)
     named = r"step 1: in body\.layers\.0\.self_attention\.attention, the weights of \d+ queries"
     with pytest.raises(NormalizerError, match=named):
-        plan.execute(ExecutionOptions(environment=ENVIRONMENT, quiet=True))
+        plan.execute(SETTINGS)
     for name, parameter in plan.run.model.named_parameters():
         assert torch.equal(parameter, before[name])
 
@@ -121,7 +116,7 @@ def test_validation_reads_parts_as_small_as_those_of_training(
         plan.run.model.body.register_forward_pre_hook(
             lambda body, inputs: None if body.training else tokens.append(inputs[0].numel())
         )
-        loss = plan.execute(ExecutionOptions(environment=ENVIRONMENT, quiet=True)).best_loss
+        loss = plan.execute(SETTINGS).best_loss
         assert loss is not None
         return loss, max(tokens)
 

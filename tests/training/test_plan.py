@@ -6,13 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from plans import (
-    plan_finetuning,
-    plan_pretraining,
-    plan_questions,
-    plan_task,
-    plan_text,
-)
+from plans import plan_finetuning, plan_pretraining, plan_questions, plan_task, plan_text
+from refusals import refusal
 from regard.config import override
 from regard.data.batch import Batch, PaddedIds
 from regard.errors import UserError
@@ -96,23 +91,19 @@ def test_relevant_clozes_are_read_more_often() -> None:
     assert answers.count("Leeds") > answers.count("May") >= 2
 
 
-@pytest.mark.parametrize(
-    ("setting", "questions", "said"),
-    [
+def test_relevance_needs_questions_about_titles() -> None:
+    about_mia = [Example(text="Where was Mia Bell born?", answer="Rome", where="pairs:1")]
+    for setting, questions, said in (
         ("objective.questions=0", [], r"cloze_relevance: is estimated from questions"),
         ("objective.cloze_relevance=inf", [], r"cloze_relevance: expected a number <= 100"),
         (
             "objective.questions=0.1",
-            [Example(text="Where was Mia Bell born?", answer="Rome", where="pairs:1")],
+            about_mia,
             r"no question, as pairs:1, contains the title of a document, such as «Ada Finch»",
         ),
-    ],
-)
-def test_relevance_needs_questions_about_titles(
-    setting: str, questions: list[Example], said: str
-) -> None:
-    with pytest.raises(UserError, match=said):
-        plan(TEXTS, "objective.cloze_relevance=6", setting, questions=questions)
+    ):
+        with refusal(UserError, said, setting):
+            plan(TEXTS, "objective.cloze_relevance=6", setting, questions=questions)
 
 
 def test_phrases_that_words_can_t_write_alone_are_left_out() -> None:
@@ -166,19 +157,17 @@ def test_a_row_of_special_tokens_gives_no_example(monkeypatch: pytest.MonkeyPatc
     assert example_text(made.run, Datasets(training=()), made.sampler) == ""
 
 
-@pytest.mark.parametrize(
-    ("task", "family"),
-    [
+def test_the_example_of_a_task_is_one_of_its_texts(tmp_path: Path) -> None:
+    for task, family in (
         ("casing", "encoder-decoder"),
         ("translation", "decoder"),
         ("tagging", "encoder, tags"),
         ("entailment", "encoder, classification"),
         ("retrieval", "encoder, embedding"),
-    ],
-)
-def test_the_example_of_a_task_is_one_of_its_texts(task: str, family: str, tmp_path: Path) -> None:
-    recipe = task_recipe(task, family)
-    shown = plan_task(tmp_path, recipe).run.origin["example"]
-    assert shown
-    assert isinstance(recipe.task, TextTaskConfig)
-    assert any(one.text.startswith(shown) for one in recipe.task.make(recipe.seed).training)
+    ):
+        recipe = task_recipe(task, family)
+        shown = plan_task(tmp_path, recipe).run.origin["example"]
+        assert shown, task
+        assert isinstance(recipe.task, TextTaskConfig)
+        texts = [one.text for one in recipe.task.make(recipe.seed).training]
+        assert any(text.startswith(shown) for text in texts), task

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from plans import plan_named, plan_pretraining
+from refusals import refusal
 from regard.config import override
 from regard.data.packing import Mixture
 from regard.errors import UserError
@@ -15,9 +16,8 @@ from regard.text.files import inspect_file
 from regard.text.pack import pack_corpus
 from regard.text.packed import TextSpec
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.training.loop import ExecutionOptions
 from regard.training.sources.choose import find_packed
-from tiny_tasks import CPU
+from tiny_tasks import SETTINGS
 
 TINY = [
     "model.context_length=32",
@@ -60,8 +60,7 @@ def corpora(tmp_path: Path) -> Path:
     return tmp_path / "packed"
 
 
-@pytest.mark.parametrize("packing", ["true", "false"])
-@pytest.mark.parametrize("command", ["pretrain", "train"])
+@pytest.mark.parametrize(("command", "packing"), [("pretrain", "true"), ("train", "false")])
 def test_a_packed_corpus_is_trained_on(
     corpora: Path, tmp_path: Path, packing: str, command: str
 ) -> None:
@@ -75,7 +74,7 @@ def test_a_packed_corpus_is_trained_on(
     batch = plan.sampler.batch(0)
     assert ("document_ids" in batch.inputs) == (packing == "true")
     assert plan.loss_before()["untrained_loss"] > 0
-    progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    progress = plan.execute(SETTINGS)
     assert progress.step == 3
     assert progress.best_loss is not None
     assert plan.run.tokenizer.fingerprint == KNOWN.fingerprint
@@ -93,9 +92,8 @@ def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None
     assert plan.run.origin["fingerprint"] != without.run.origin["fingerprint"]
 
 
-@pytest.mark.parametrize(
-    ("mix", "says"),
-    [
+def test_a_wrong_mixture_is_refused(corpora: Path, tmp_path: Path) -> None:
+    for mix, says in (
         ("web=0.7", "has no weight for code"),
         ("web=0.7,cod=0.3", "--mix cod: there is no such corpus; there are: code, web"),
         ("web=0.7,code", "--mix code: expected NAME=WEIGHT"),
@@ -103,11 +101,9 @@ def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None
         ("web=1,code=nan", "expected NAME=WEIGHT"),
         ("web=0.7,code=1,web=2", "--mix web: is given twice"),
         ("", "expected NAME=WEIGHT"),
-    ],
-)
-def test_a_wrong_mixture_is_refused(corpora: Path, tmp_path: Path, mix: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        plan_pretraining(corpora, tmp_path / "run", recipe(), mix=mix)
+    ):
+        with refusal(UserError, says, mix):
+            plan_pretraining(corpora, tmp_path / "run", recipe(), mix=mix)
 
 
 def test_corpora_of_other_tokenizers_are_refused(corpora: Path, tmp_path: Path) -> None:
@@ -120,41 +116,31 @@ def test_corpora_of_other_tokenizers_are_refused(corpora: Path, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
+def test_what_packing_does_not_support_is_refused(corpora: Path, tmp_path: Path) -> None:
+    out, packed = tmp_path / "run", corpora / "web"
+    for setting, says in (
         ("model.kind=rnn", r"model.kind=rnn has no document masks; set data.packing=false"),
         ("objective.span_corruption=0.5", r"packed corpora are for objective.next_token alone"),
-    ],
-)
-def test_what_packing_does_not_support_is_refused(
-    corpora: Path, tmp_path: Path, setting: str, says: str
-) -> None:
-    with pytest.raises(UserError, match=says):
-        plan_pretraining(corpora, tmp_path / "run", override(Recipe(), [setting]))
-    assert not (tmp_path / "run").exists()
+    ):
+        with refusal(UserError, says, setting):
+            plan_pretraining(corpora, out, override(Recipe(), [setting]))
+    for setting in (
+        "tokenizer.kind=words",
+        "data.documents=files",
+        "data.validation=0.5",
+        "data.table.text=body",
+    ):
+        with refusal(UserError, r"web is packed already; leave it out, or pack again", setting):
+            plan_pretraining(packed, out, recipe(), [setting])
+    with pytest.raises(UserError, match=r"web.txt: is no packed corpus, unlike others"):
+        plan_pretraining([packed, tmp_path / "web.txt"], out, recipe())
+    assert not out.exists()
 
 
 def test_a_recurrent_model_trains_on_padded_documents(corpora: Path, tmp_path: Path) -> None:
     settings = ["model.kind=rnn", "data.packing=false", "training.steps=2"]
     plan = plan_pretraining(corpora, tmp_path / "run", override(Recipe(), settings))
     assert plan.loss_before()["untrained_loss"] > 0
-
-
-def test_texts_beside_packed_corpora_are_refused(corpora: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"web.txt: is no packed corpus, unlike others"):
-        plan_pretraining([corpora / "web", tmp_path / "web.txt"], tmp_path / "run", recipe())
-
-
-@pytest.mark.parametrize(
-    "setting",
-    ["tokenizer.kind=words", "data.documents=files", "data.validation=0.5", "data.table.text=body"],
-)
-def test_settings_that_packing_has_made_are_refused(
-    corpora: Path, tmp_path: Path, setting: str
-) -> None:
-    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack again"):
-        plan_pretraining(corpora / "web", tmp_path / "run", recipe(), [setting])
 
 
 def test_a_corpus_by_two_names_is_one(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from math import exp
 from pathlib import Path
 
 import pytest
 
 from plans import plan_text
+from refusals import refusal
 from regard.api import evaluate
 from regard.config import override
 from regard.errors import UserError
@@ -18,10 +20,9 @@ from regard.runs.recipes import RECIPES
 from regard.text import packed
 from regard.text.pack import held_alone
 from regard.training.estimate import estimate_training
-from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
 from regard.training.sources import text as text_source
-from tiny_tasks import CPU
+from tiny_tasks import CPU, SETTINGS
 
 TINY = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
 STEPS = ["steps=2", "batch=2", "checkpoint_every=1", "log_every=1"]
@@ -63,20 +64,18 @@ def test_of_one_document_the_end_is_held_out(tmp_path: Path) -> None:
     assert plan.data.facts["validation_tokens"] == 100
 
 
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.4, 0.9])
-def test_the_share_of_documents_is_held_out(share: float) -> None:
-    held_out = packed.held_out_documents(share, 0)
-    assert sum(map(held_out, range(1000))) == round(1000 * share)
-    assert not held_out(0)
+def test_the_share_of_documents_is_held_out() -> None:
+    for share in (0.02, 0.3, 0.4, 0.9):
+        held_out = packed.held_out_documents(share, 0)
+        assert sum(map(held_out, range(1000))) == round(1000 * share), share
+        assert not held_out(0)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 1 / 3, 0.5])
-def test_one_document_of_each_block_is_held_out(share: float) -> None:
-    size = round(1 / share)
-    for seed in range(20):
-        held_out = packed.held_out_documents(share, seed)
+def test_one_document_of_each_block_is_held_out() -> None:
+    for share, seed in product((0.02, 0.1, 1 / 3, 0.5), range(20)):
+        size, held_out = round(1 / share), packed.held_out_documents(share, seed)
         chosen = [index for index in range(20 * size) if held_out(index)]
-        assert [index // size for index in chosen] == list(range(20))
+        assert [index // size for index in chosen] == list(range(20)), share
         assert chosen[0] == size - 1
 
 
@@ -88,20 +87,22 @@ def flip_bit(data: bytearray) -> None:
     data[len(data) // 2 & ~1] ^= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [("training.bin", cut_all), ("training.bin", flip_bit), ("training.starts", flip_bit)],
-)
-def test_damaged_tokens_are_named(
-    name: str, damage: Callable[[bytearray], None], lines: Path, tmp_path: Path
-) -> None:
+def test_damaged_tokens_are_named(lines: Path, tmp_path: Path) -> None:
     plan_text(lines, tmp_path / "run", recipe())
-    path = tmp_path / "run/tokens" / name
-    data = bytearray(path.read_bytes())
-    damage(data)
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=r"run/tokens: is damaged .* delete it"):
-        plan_text(lines, tmp_path / "run", recipe())
+    damages: tuple[tuple[str, Callable[[bytearray], None]], ...] = (
+        ("training.bin", cut_all),
+        ("training.bin", flip_bit),
+        ("training.starts", flip_bit),
+    )
+    for name, damage in damages:
+        path = tmp_path / "run/tokens" / name
+        whole = path.read_bytes()
+        data = bytearray(whole)
+        damage(data)
+        path.write_bytes(data)
+        with refusal(UserError, r"run/tokens: is damaged .* delete it", damage.__name__):
+            plan_text(lines, tmp_path / "run", recipe())
+        path.write_bytes(whole)
 
 
 def test_no_text_stops_a_training(tmp_path: Path) -> None:
@@ -131,21 +132,21 @@ def test_a_resumed_run_does_not_tokenize_again(
     lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither text nor tokens are written or read as a whole; an interrupted training goes on."""
-    out, options = tmp_path / "run", ExecutionOptions(environment=CPU, quiet=True)
-    plan_text(lines, out, recipe()).execute(options)
+    out = tmp_path / "run"
+    plan_text(lines, out, recipe()).execute(SETTINGS)
     written = {path: path.stat().st_mtime_ns for path in (out / "tokens").iterdir()}
     shutil.rmtree(out / "checkpoints")
     monkeypatch.setattr(text_source, "pack_corpus", pytest.fail)
     monkeypatch.setattr(packed, "inspect_file", pytest.fail)
     monkeypatch.setattr(packed, "read_pieces", pytest.fail)
-    progress = plan_text(lines, out, recipe()).execute(options, resume=True)
+    progress = plan_text(lines, out, recipe()).execute(SETTINGS, resume=True)
     assert progress.step == plan_text(lines, out, recipe()).sampler.steps
     assert {path: path.stat().st_mtime_ns for path in (out / "tokens").iterdir()} == written
 
 
 def test_a_run_of_another_text_is_left_alone(lines: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    plan_text(lines, out, recipe()).execute(ExecutionOptions(environment=CPU, quiet=True))
+    plan_text(lines, out, recipe()).execute(SETTINGS)
     lines.write_text("Another text.\n" * 100, "utf-8")
     with pytest.raises(UserError, match="holds a run of other texts"):
         plan_text(lines, out, recipe())
@@ -166,7 +167,7 @@ def test_a_failed_tokenization_leaves_nothing(tmp_path: Path) -> None:
 
 def test_checkpoints_report_perplexity_and_a_sample(lines: Path, tmp_path: Path) -> None:
     plan = plan_text(lines, tmp_path / "run", recipe())
-    plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    plan.execute(SETTINGS)
     lines_written = (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines_written]
     assert all(record["perplexity"] > 1 and record["sample"] for record in records)
@@ -211,13 +212,13 @@ def test_an_estimate_is_of_all_steps(
 
 def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> None:
     plan = plan_text(lines, tmp_path / "run", recipe("data.validation=0.1"))
-    progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    progress = plan.execute(SETTINGS)
     score = evaluate(plan.run)
     assert isinstance(score, TextScore)
     assert score.perplexity.value == pytest.approx(exp(progress.best_loss or 0), rel=1e-5)
     assert score.tokens == plan.data.facts["validation_tokens"] - 1
     unread = plan_text(lines, tmp_path / "all", recipe("data.validation=0"))
-    unread.execute(ExecutionOptions(environment=CPU, quiet=True))
+    unread.execute(SETTINGS)
     with pytest.raises(UserError, match="has no task and no held-out text; name a file"):
         evaluate(unread.run)
 
@@ -228,7 +229,7 @@ def test_a_run_is_scored_on_texts_like_its_own(tmp_path: Path) -> None:
         record = '{"body": "A document of some length."}\n'
         (tmp_path / "in" / f"{name}.jsonl").write_text(record * 30, "utf-8")
     plan = plan_text(tmp_path / "in", tmp_path / "run", recipe("data.table.text=body"))
-    plan.execute(ExecutionOptions(environment=CPU, quiet=True))
+    plan.execute(SETTINGS)
     whole, one = (evaluate(plan.run, tmp_path / name) for name in ("in", "in/a.jsonl"))
     assert isinstance(whole, TextScore)
     assert isinstance(one, TextScore)

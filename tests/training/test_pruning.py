@@ -44,14 +44,12 @@ def slope(run: Run, row: Batch, place: str, group: int) -> float:
 def test_importance_is_the_mean_size_of_the_slope_of_a_rows_loss() -> None:
     run = mechanism_run("gated-softmax", n_kv_heads=2)
     rows = batches(run, 1)
-    for found in (
-        gradient_importance(run.model, rows),
-        gradient_importance(run.model, batches(run, 2)),
-    ):
-        for place, values in found.items():
-            slopes = [sum(abs(slope(run, row, place, g)) for row in rows) for g in (0, 1)]
-            expected = torch.tensor(slopes) / torch.tensor(slopes).norm()
-            assert torch.allclose(values, expected, atol=1e-5), place
+    found, together = (gradient_importance(run.model, batches(run, n)) for n in (1, 2))
+    for place, values in found.items():
+        slopes = [sum(abs(slope(run, row, place, g)) for row in rows) for g in (0, 1)]
+        expected = torch.tensor(slopes) / torch.tensor(slopes).norm()
+        assert torch.allclose(values, expected, atol=1e-5), place
+        assert torch.allclose(together[place], expected, atol=1e-5), place
 
 
 def test_ablation_is_the_growth_of_the_loss_with_a_head_at_zero() -> None:
@@ -84,10 +82,7 @@ def test_a_pruned_run_is_one_like_any_other(run: Path, tmp_path: Path) -> None:
     loaded = regard.load(out)
     assert loaded.n_parameters < whole.n_parameters
     assert [level.kept for level in found.levels] == [2, 1]
-    assert [level.parameters for level in found.levels] == [
-        whole.n_parameters,
-        loaded.n_parameters,
-    ]
+    assert [level.parameters for level in found.levels] == [whole.n_parameters, loaded.n_parameters]
     ((place, group),) = found.units[0].groups
     zero = edits.zero(f"{place}.heads.{group}")
     asked = [question.text for question in QUESTIONS]

@@ -12,13 +12,7 @@ from regard.data.causal import CausalExample, Documents
 from regard.dropout import Dropout, dropouts, set_row_keys
 from regard.environment import ExecutionEnvironment
 from regard.training.processes import Processes
-from regard.training.step import (
-    PrefetchedBatches,
-    StepBatch,
-    StepBatches,
-    batches_kind,
-    best_parts,
-)
+from regard.training.step import PrefetchedBatches, StepBatch, StepBatches, batches_kind, best_parts
 from tiny_families import COVERING, MODELS, tiny, tiny_batch
 from tiny_models import tiny_model
 

@@ -1,14 +1,15 @@
-"""Attention to blocks of keys that queries choose."""
+"""Attention to keys, and to blocks of keys, that queries choose."""
 
 from math import inf
 
 import pytest
 import torch
+from attention_cases import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention import chosen_blocks
+from regard.attention import chosen_blocks, chosen_keys
 
 
 def drawn(seed: int, rows: int, n: int, size: int) -> list[Tensor]:
@@ -37,6 +38,7 @@ def allowed(choices: Tensor, kept: Tensor, size: int) -> Tensor:
     return keys & torch.ones(n, n, dtype=torch.bool).tril()
 
 
+@thorough
 @given(
     seed=st.integers(0, 2**31),
     rows=st.integers(1, 3),
@@ -67,3 +69,19 @@ def test_bfloat16_is_as_close_as_its_rounding() -> None:
     assert found.dtype == torch.bfloat16
     expected = dense(query.double(), key.double(), value.double(), allowed(choices, kept, 4))
     torch.testing.assert_close(found.double(), expected, rtol=2**-7, atol=2**-7)
+
+
+# Keys
+
+
+@given(st.integers(0, 2**31), st.integers(1, 60), st.integers(1, 12), st.booleans())
+def test_the_largest_scores_are_those_of_a_sorted_row(
+    seed: int, groups: int, k: int, equal: bool
+) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    scores = torch.randn(3, groups * chosen_keys.GROUP, generator=rng)
+    scores = scores.round() if equal else scores
+    values, keys = chosen_keys.largest(scores, k)
+    torch.testing.assert_close(values, scores.topk(k).values, rtol=0, atol=0)
+    torch.testing.assert_close(scores.gather(1, keys), values, rtol=0, atol=0)
+    assert all(len(set(row)) == k for row in keys.tolist())
