@@ -33,7 +33,6 @@ from regard.studies.recurrent.encoder_decoder import (
 )
 from tiny_studies import broken, needs_every_measurement
 
-
 SETUPS = {attention: Setup(attention=attention, width=16, longest=8) for attention in (False, True)}
 
 
