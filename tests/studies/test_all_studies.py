@@ -18,20 +18,28 @@ STUDIES = [study for study in all_studies() if not study.trains]
 LONG = {
     *("fourier-features", "favor", "word-order", "causal-sums", "encoder-gradient"),
     *("equal-heads", "trained-embeddings", "projection", "masked-autoencoder", "approximations"),
-    "concepts",
+    *("complexity", "concepts"),
 }
 """Studies that take seconds."""
 DRAWN = [
     pytest.param(
-        *(study, seed),
+        *(study, {"seed": seed}),
         id=f"{study.name}-{seed}",
         marks=[pytest.mark.findings] * (seed > 10 and study.name in LONG),
     )
     for study in STUDIES
-    if "seed" in study.defaults
+    if "seed" in study.defaults and study.name != "fourier-features"
     for seed in (10, 11)
 ]
-"""Studies with random numbers, each with fresh seeds; a long one has its second by command."""
+"""Studies with random numbers, each with fresh seeds; a long one has its second by command.
+
+That of fourier-features has a test of its own (test_gaussian_kernel.py).
+"""
+DRAWN += [
+    pytest.param(study, {}, id=study.name)
+    for study in STUDIES
+    if "seed" not in study.defaults and study.name in LONG
+]
 
 
 @pytest.mark.parametrize(
@@ -45,9 +53,9 @@ def test_the_verdict_is_the_stored_one(study: Study[Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("study", "seed"), DRAWN)
-def test_fresh_seeds_have_the_stored_verdict(study: Study[Any], seed: int) -> None:
-    found = study(seed=seed)
+@pytest.mark.parametrize(("study", "chosen"), DRAWN)
+def test_fresh_seeds_have_the_stored_verdict(study: Study[Any], chosen: dict[str, int]) -> None:
+    found = study(**chosen)
     assert found.verdict is study.stored_result().verdict, broken(found.numbers)
 
 

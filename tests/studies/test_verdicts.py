@@ -225,7 +225,7 @@ TRAINED = {
     "word-order positions=rotary": Verdict.HOLDS,
 }
 """Runs that train models for minutes, and their verdicts."""
-SHORT = ("bias", "fallback", "one-way-or-both", "truncation", "two-heads", "word-order")
+SHORT = ("fallback", "one-way-or-both", "truncation", "two-heads", "word-order")
 """Studies whose models are trained in less than a minute."""
 
 

@@ -91,7 +91,7 @@ def test_only_the_dependent_is_masked_and_all_heads_are_asked(reader: Run) -> No
         assert torch.allclose(weights.sum(-1), torch.ones(LAYERS * HEADS), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_most_structures_have_a_head_after_any_training() -> None:
     """Of 18 trainings on two processors, with four or eight heads, each found three or more."""
     finding = structures()
