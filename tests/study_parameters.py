@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from regard.studies.study import Study
 
-MOST = 64
+MOST = 16
 """Whole numbers beyond this are drawn up to their default, which bounds the work."""
 
 
