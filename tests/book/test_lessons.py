@@ -17,6 +17,7 @@ from regard.explorer.look import adapter_of
 from regard.studies.registry import all_studies
 from regard.tasks.names import FIRST_NAMES, PLACES
 
+
 def test_the_path_is_in_order() -> None:
     names = [lesson.name for lesson in all_lessons()]
     assert len(set(names)) == 12

@@ -184,13 +184,11 @@ def test_none_may_be_a_choice() -> None:
 
 def test_the_printed_command_gives_the_same_parameters() -> None:
     empty = Figure(panels=[Chart()], caption="")
-    for study in all_studies():
-        finding = Finding(
-            study=study, parameters=study.defaults, seconds=0, numbers=(), figure=empty
-        )
+    for one in all_studies():
+        finding = Finding(study=one, parameters=one.defaults, seconds=0, numbers=(), figure=empty)
         given = shlex.split(finding.command)[4:]
-        settings = override(study._settings(), given, where=study.name)
-        assert msgspec.json.decode(msgspec.json.encode(settings)) == study.defaults, study.name
+        settings = override(one._settings(), given, where=one.name)
+        assert msgspec.json.decode(msgspec.json.encode(settings)) == one.defaults, one.name
 
 
 def test_the_table_of_many_seeds_has_their_range_alone(
