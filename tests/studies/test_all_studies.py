@@ -86,7 +86,7 @@ def test_allowed_parameters_give_a_finding_or_an_error(study: Study[Any]) -> Non
     """Defaults alone, which hypothesis draws first, are those of the tests above."""
 
     @given(chosen=parameters(study).filter(bool))
-    @settings(max_examples=1 if study.name in LONG else 4, suppress_health_check=HealthCheck)
+    @settings(max_examples=1 if study.name in LONG else 4, suppress_health_check=list(HealthCheck))
     def draw_and_check(chosen: dict[str, Any]) -> None:
         check(study, chosen)
 
