@@ -31,13 +31,12 @@ logging.getLogger().setLevel(logging.INFO)
 LONGEST = (
     *("slow/test_demo.py", "studies/test_all_studies.py", "slow/test_torchrun.py"),
     *("slow/test_site.py", "slow/test_book.py", "test_golden.py", "slow/test_compare_kill.py"),
-    *("studies/trained_models/test_reading.py", "studies/test_verdicts.py", "fuzz/test_fuzz.py"),
-    *("decoding/test_package.py", "studies/knowledge/test_absent.py"),
+    *("studies/test_verdicts.py", "fuzz/test_fuzz.py", "decoding/test_package.py"),
     "studies/trained_models/test_decoders.py",
     *("book/test_lessons_browser.py", "slow/test_kill.py", "slow/test_goals.py"),
     *("slow/test_wheel.py", "slow/test_exercise_grading.py", "slow/test_pack_kill.py"),
 )
-"""Files whose slow tests take longest, longest first; `test_reading.py` trains for others."""
+"""Files whose slow tests take longest, longest first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from regard import drawing
 
 
-def drawings() -> list[str]:
+def draw() -> list[str]:
     return [
         drawing.line_chart({"a": ([0, 1], [1, 2]), "b": ([0], [1])}, x="x", y="y", title="Lines"),
         drawing.interval_chart({"a": (0.5, 0.4, 0.6)}, x="x", title="Bars"),
@@ -17,30 +17,32 @@ def drawings() -> list[str]:
     ]
 
 
-def test_each_is_well_formed_and_says_what_it_shows() -> None:
-    for svg, title in zip(drawings(), ("Lines", "Bars", 'A "count" <of> it'), strict=True):
+@pytest.fixture(scope="module")
+def drawings() -> list[str]:
+    return draw()
+
+
+def test_each_is_well_formed_and_says_what_it_shows(drawings: list[str]) -> None:
+    for svg, title in zip(drawings, ("Lines", "Bars", 'A "count" <of> it'), strict=True):
         root = ET.fromstring(svg)
         assert root.get("role") == "img"
         assert root.get("aria-label") == title
 
 
-def test_ink_takes_the_color_of_the_page() -> None:
-    for svg in drawings():
+def test_ink_takes_the_color_of_the_page(drawings: list[str]) -> None:
+    for svg in drawings:
         assert "currentColor" in svg
         assert drawing.INK not in svg
         assert "#ffffff" not in svg
 
 
-def test_no_id_stands_twice_on_a_page() -> None:
-    ids = [i for svg in drawings() for i in re.findall(r'\bid="([^"]+)"', svg)]
-    assert len(ids) == len(set(ids)) > 0
-
-
-def test_every_reference_finds_its_id() -> None:
-    for svg in drawings():
-        ids = set(re.findall(r'\bid="([^"]+)"', svg))
-        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= ids
-        assert set(re.findall(r'href="#([^"]+)"', svg)) <= ids
+def test_ids_stand_once_on_a_page_and_every_reference_finds_its_id(drawings: list[str]) -> None:
+    ids = [re.findall(r'\bid="([^"]+)"', svg) for svg in drawings]
+    every = [name for own in ids for name in own]
+    assert len(every) == len(set(every)) > 0
+    for svg, own in zip(drawings, map(set, ids), strict=True):
+        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= own
+        assert set(re.findall(r'href="#([^"]+)"', svg)) <= own
 
 
 def test_names_are_shown_as_text() -> None:
@@ -49,8 +51,8 @@ def test_names_are_shown_as_text() -> None:
     assert "&lt;/script&gt;" in drawn
 
 
-def test_the_same_numbers_give_the_same_drawing() -> None:
-    assert drawings() == drawings()
+def test_the_same_numbers_give_the_same_drawing(drawings: list[str]) -> None:
+    assert draw() == drawings
 
 
 def test_no_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,20 +60,22 @@ def overflow(tab: "Page", width: int) -> list[str]:
     return wide
 
 
-@pytest.mark.parametrize("width", [390, 1200, 1920])
-def test_no_page_is_wider_than_the_window(browser: "Browser", folder: Path, width: int) -> None:
-    with watched(browser, folder / "index.html", width=width, scheme="dark") as tab:
+def test_no_page_is_wider_than_a_wide_window(browser: "Browser", folder: Path) -> None:
+    """The whole book is opened in narrower windows (slow/test_book.py)."""
+    with watched(browser, folder / "index.html", width=1920, scheme="dark") as tab:
         for details in tab.locator("details").all():
             details.evaluate("(one) => { one.open = true; }")
-        assert overflow(tab, width) == []
+        assert overflow(tab, 1920) == []
         for name in ("study-averaging", "study-fourier-features"):
             open_part(tab, name)
             assert tab.evaluate(SMALL_TEXT) == []
 
 
-# Both widths and both schemes; a wide page has parts of its own, which are shown in both.
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light"), (1200, "dark")])
-@pytest.mark.parametrize("name", ["index.html", "slides.html"])
+# Wide pages of the whole book are read in slow/test_book.py, in both schemes.
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [("index.html", 390, "dark"), ("slides.html", 390, "dark"), ("slides.html", 1200, "light")],
+)
 def test_axe_finds_nothing(
     browser: "Browser", folder: Path, name: str, width: int, scheme: Scheme
 ) -> None:
@@ -192,9 +194,8 @@ def test_the_font_of_the_page_is_used(browser: "Browser", folder: Path) -> None:
         assert tab.evaluate(fonts) == ["loaded"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_heads_are_looked_at_in_it(browser: "Browser", folder: Path, scheme: Scheme) -> None:
-    with watched(browser, folder / "index.html", scheme=scheme) as tab:
+def test_heads_are_looked_at_in_it(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
         open_part(tab, "study-products")
         tab.get_by_text("Look inside: attention of each state to all states").click()
         frame = tab.frame_locator("iframe[title='attention of each state to all states']")

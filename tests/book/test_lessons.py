@@ -17,8 +17,6 @@ from regard.explorer.look import adapter_of
 from regard.studies.registry import all_studies
 from regard.tasks.names import FIRST_NAMES, PLACES
 
-LESSONS = pytest.mark.parametrize("lesson", all_lessons(), ids=lambda one: one.name)
-
 
 def test_the_path_is_in_order() -> None:
     names = [lesson.name for lesson in all_lessons()]
@@ -28,31 +26,26 @@ def test_the_path_is_in_order() -> None:
         assert lesson.needs or place == 0
 
 
-@LESSONS
-def test_names_exist(lesson: Lesson) -> None:
-    assert set(lesson.parts) <= {part.place for part in all_parts()}
-    assert len(set(lesson.parts)) == len(lesson.parts)
-    if lesson.study:
-        assert lesson.study in {study.name for study in all_studies()}
-    if lesson.exercise:
-        assert find_exercise(lesson.exercise).title
+def test_lessons_are_complete_and_name_what_exists() -> None:
+    parts, studies = ({one.place for one in all_parts()}, {one.name for one in all_studies()})
+    for lesson in all_lessons():
+        assert set(lesson.parts) <= parts, lesson.name
+        assert len(set(lesson.parts)) == len(lesson.parts), lesson.name
+        assert not lesson.study or lesson.study in studies, lesson.name
+        assert not lesson.exercise or find_exercise(lesson.exercise).title, lesson.name
+        assert [option.right for option in lesson.options].count(True) == 1, lesson.name
+        for text in (lesson.text, lesson.question, lesson.reason, lesson.summary):
+            assert with_math(text), lesson.name
+        assert bool(lesson.sentence) == bool(lesson.view), lesson.name
 
 
-@LESSONS
+@pytest.mark.parametrize("lesson", all_lessons(), ids=lambda one: one.name)
 def test_a_program_is_short_and_prints_what_the_page_says(lesson: Lesson) -> None:
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(lesson.code, {})
     assert printed.getvalue().rstrip() == lesson.output
     assert len([line for line in lesson.code.splitlines() if line]) <= 12
-
-
-@LESSONS
-def test_texts_are_complete(lesson: Lesson) -> None:
-    assert [option.right for option in lesson.options].count(True) == 1
-    for text in (lesson.text, lesson.question, lesson.reason, lesson.summary):
-        assert with_math(text)
-    assert bool(lesson.sentence) == bool(lesson.view)
 
 
 def test_every_part_of_a_course_on_attention_is_near_a_lesson() -> None:

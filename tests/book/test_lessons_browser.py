@@ -59,8 +59,8 @@ def opened(tab: "Page", name: str) -> "Locator":
     return lesson
 
 
-# Both widths and both schemes; a wide page has parts of its own, which are shown in both.
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light"), (1200, "dark")])
+# The contents of a wide page are read in both schemes in slow/test_book.py.
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
 def test_lessons_are_legible(
     browser: "Browser", folder: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:

@@ -262,7 +262,7 @@ def worst_case(derivation: Derivation, worst: WorstCase) -> Draw:
     return derivation.worst(worst)
 
 
-SLOW = ("two-head-output", "orthogonal-features")
+SLOW = ("two-head-output", "orthogonal-features", "product-variance")
 """Their expectations take seconds."""
 
 

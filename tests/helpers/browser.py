@@ -1,8 +1,6 @@
 """Pages in a headless Chromium."""
 
-import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -20,38 +18,6 @@ def chromium() -> str:
         if shutil.which(name):
             return name
     pytest.skip("no Chromium on this machine")
-
-
-def open_page(page: Path, profile: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            *(chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
-            *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
-            *("--disable-sync", f"--user-data-dir={profile}", "--hide-scrollbars"),
-            *("--enable-logging=stderr", "--v=0", *flags, page.as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-
-
-def scroll_width(page: Path, folder: Path, *, width: int) -> int:
-    """How wide a page is in a window of that width, in pixels.
-
-    The copy that is measured has no policy, which would forbid the script that measures.
-    """
-    script = "<script>document.title = document.documentElement.scrollWidth</script></body>"
-    measured = folder / "measured.html"
-    text = re.sub(r"<meta http-equiv=.Content-Security-Policy.[^>]*>", "", page.read_text("utf-8"))
-    text = text.replace("</body>", script)
-    measured.write_text(text, encoding="utf-8")
-    size = f"--window-size={width},900"
-    dom = open_page(measured, folder / "profile", "--dump-dom", size).stdout
-    title = re.search(r"<title>(\d+)</title>", dom)
-    assert title is not None
-    return int(title[1])
 
 
 @contextmanager

@@ -46,10 +46,9 @@ CASES = {
     "gru to gru": ("casing", "rnn-encoder-decoder", *DROPOUT),
     "hybrid": ("casing", "decoder", *DROPOUT, "model.n_layers=2", HYBRID),
     "beside attention": ("casing", "decoder", *DROPOUT, "model.n_layers=3", *BESIDE),
-    "delta rule": ("casing", "decoder", *DROPOUT, "model.attention.kind=gated-deltanet"),
 }
 """Task, family and settings."""
-SETTINGS = ("training.steps=12", "training.batch=7", "training.checkpoint_every=6")
+SETTINGS = ("training.steps=6", "training.batch=7", "training.checkpoint_every=3")
 
 
 class RecordedBatches(StepBatches):

@@ -18,11 +18,8 @@ from solutions import SOLUTIONS  # noqa: E402
 pytestmark = pytest.mark.slow
 TRAPS = {
     "attention_map": ("while True: pass", "s longer than "),
-    "shift_by": ("return bytearray(3 * 2**30)", "needs more memory than is allowed"),
     "attention_masks": ("import os; os.abort()", "crashes with SIGABRT"),
-    "best_continuation": ("import sys; sys.exit(0)", "calls sys.exit"),
     "softmax_similarity": ("return torch.full((3, 3), math.nan)", "NaN"),
-    "causal_kernel_attention": ("return 'text'", "returned a str"),
 }
 
 

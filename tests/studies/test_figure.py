@@ -125,11 +125,10 @@ def test_a_legend_that_charts_share_is_shown_once() -> None:
     assert shown(CHART, other).count("formula") == 2
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+@pytest.mark.parametrize("columns", [1, 4])
 def test_text_of_a_panel_is_readable_as_wide_as_a_phone(columns: int) -> None:
     """At 9 pixels or more, on the 318 pixels that a page of 390 leaves to a figure."""
-    panels: list[Panel] = [CHART, MAP, GRAPH, BARS]
-    figure = Figure(panels=panels[:columns], caption="narrow")
+    figure = Figure(panels=[CHART, MAP, GRAPH, BARS], caption="narrow", columns=columns)
     for svg in to_panels(figure, "narrow"):
         width = re.search(r'viewBox="0 0 ([\d.]+)', svg)
         assert width is not None

@@ -19,12 +19,10 @@ HOLDING = (
     "free-labels masking=0.4 seed=7",
     "gaussian-identity d=1 n=2 spread=4",
     "heads-as-filters taps=4 width=2 n=30 seed=13",
-    "masked-autoencoder",
     "masking hidden=1 row=3",
     "noisy-keys-two-heads t=10000 n=4 alpha=1e-12 seed=17",
     "order-of-products length=2 m=1 d=1",
     "products h=[[5.1,1.3],[4.2,3.3],[-2.1,6.7]]",
-    "projection",
     "random-heads h_beyond=128 n_beyond=8",
     "receptive-field heads=1 layers=1 inputs=2 seed=1",
     "relative-bias length=3 heads=1 clip=100 d=2",
@@ -178,7 +176,6 @@ REFUSED = {
 HARDLY_TRAINED = (
     "counterfactual people=80 steps=1",
     "fixed-windows cell=vanilla steps=2 width=8",
-    "fixed-windows cell=gru steps=2 width=8",
     "probing width=16 longest=8 steps=1",
     "reversal steps=1",
     "roles-of-sequences width=16 longest=8 steps=1",
@@ -188,11 +185,8 @@ HARDLY_TRAINED_SLOW = (
     "architectures steps=1 width=16",
     "augmentation people=80 steps=1",
     "bias people=120 steps=1",
-    "bias people=600 steps=1",
     "bias correlation=0 steps=1",
-    "bias seed=3 steps=1",
     "bottleneck width=16 longest=8 steps=1",
-    "bottleneck cell=lstm width=16 longest=8 steps=3",
     "different-widths steps=1 width=16",
     "encoder-gradient width=16 longest=8",
     "encodings longest=9 width=64 steps=2 cell=lstm",
@@ -237,7 +231,7 @@ TRAINED = {
     "word-order positions=rotary": Verdict.HOLDS,
 }
 """Runs that train models for minutes, and their verdicts."""
-SHORT = ("bias", "fallback", "one-way-or-both", "truncation", "two-heads", "word-order")
+SHORT = ("fallback", "one-way-or-both", "truncation", "two-heads", "word-order")
 """Studies whose models are trained in less than a minute."""
 
 

@@ -21,7 +21,7 @@ from regard.studies.kernels.gaussian_kernel import (
     rounding,
 )
 from regard.studies.kernels.heads import draw_heads
-from tiny_studies import measured
+from tiny_studies import broken, measured
 
 MEDIANS = {
     4: (0.57, 0.29, 0.14, 0.07),
@@ -34,8 +34,10 @@ OUTPUTS = (1.02, 0.52, 0.26, 0.13)
 
 
 @pytest.mark.slow
-def test_the_numbers_of_the_specification() -> None:
-    found = measured(fourier_features())
+def test_a_fresh_seed_has_the_stored_verdict_and_the_numbers_of_the_specification() -> None:
+    finding = fourier_features(seed=10)
+    assert finding.verdict is fourier_features.stored_result().verdict, broken(finding.numbers)
+    found = measured(finding)
     for d, medians in MEDIANS.items():
         for m, median in zip((16, 64, 256, 1024), medians, strict=True):
             assert found[f"kernel, D = {d}, {m} waves"] == pytest.approx(median, rel=0.15)

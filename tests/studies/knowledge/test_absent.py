@@ -116,7 +116,7 @@ def test_the_text_separates_different_answers() -> None:
     assert by_text(known, answers(["Rome", "Oslo", "Bern"], None, [1.0] * 3, [0.0] * 3)) == 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict() -> None:
     """Of three seeds: where few answers are wrong, the order of right and wrong ones is chance."""
     finding = recalled.over_seeds(range(3))

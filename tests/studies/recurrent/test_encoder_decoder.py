@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,15 +33,20 @@ from regard.studies.recurrent.encoder_decoder import (
 )
 from tiny_studies import broken, needs_every_measurement
 
+SETUPS = {attention: Setup(attention=attention, width=16, longest=8) for attention in (False, True)}
 
-@pytest.fixture(scope="module", params=[False, True])
+
+@cache
+def untrained(attention: bool) -> Run:
+    return SETUPS[attention].plan().run
+
+
+@pytest.fixture(params=SETUPS)
 def asked(request: pytest.FixtureRequest) -> tuple[Run, Rows]:
-    setup = Setup(attention=request.param, width=16, longest=8)
-    run = setup.plan().run
-    return run, Rows.of(run, setup.texts(8, 4))
+    run = untrained(request.param)
+    return run, Rows.of(run, SETUPS[request.param].texts(8, 4))
 
 
-@pytest.mark.slow
 def test_the_loss_is_the_models_own(asked: tuple[Run, Rows]) -> None:
     run, rows = asked
     scores: Tensor = run.model(rows.source, rows.lengths, rows.ids)
@@ -80,7 +86,7 @@ def test_without_attention_the_last_state_is_the_only_way(asked: tuple[Run, Rows
 
 
 def test_answering_changes_all_but_the_weights(asked: tuple[Run, Rows]) -> None:
-    texts = Setup(width=16, longest=8).texts(8, 4)
+    texts = SETUPS[False].texts(8, 4)
     assert broken(at_inference(asked[0], texts)) == []
     assert broken(at_inference(asked[0], texts[:1] * 2)) == [
         f"change of the {part} by another text" for part in ("source", "last state", "output")
@@ -123,22 +129,11 @@ def test_a_kept_run_gets_its_positions_again(
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2
 
 
-SETUP = Setup(attention=True, width=16, longest=8)
-
-
-@pytest.fixture(scope="module")
-def run() -> Run:
-    return SETUP.plan().run
-
-
-def test_the_first_character_is_the_same_either_way(run: Run) -> None:
-    rows = Rows.of(run, SETUP.texts(8, 20))
-    assert forced_ids(run, rows)[:, 0].equal(free_ids(run, rows)[:, 0])
-
-
-def test_free_running_is_what_the_model_answers(run: Run) -> None:
-    texts = SETUP.texts(8, 10)
-    ids = free_ids(run, Rows.of(run, texts))
+def test_free_running_begins_as_teacher_forcing_and_is_what_the_model_answers() -> None:
+    run, texts = untrained(attention=True), SETUPS[True].texts(8, 20)
+    rows = Rows.of(run, texts)
+    ids = free_ids(run, rows)
+    assert forced_ids(run, rows)[:, 0].equal(ids[:, 0])
     for row, text in zip(ids.tolist(), answers(run, texts), strict=True):
         # An answer ends with the first mark, and may be longer than what was asked for.
         written = run.tokenizer.decode(row).split("⁇")[0]

@@ -98,6 +98,7 @@ def test_how_often_v_a_is_found_follows_from_the_weights(n: int, t: float, stret
 def test_the_numbers_of_the_specification() -> None:
     assert found_share(10, 8, 0.5) == pytest.approx(0.848, abs=1e-3)
     assert found_share(10, math.inf, 0.5) == pytest.approx(0.921, abs=5e-4)
+    assert chosen_share(8, 1e-6, 0.5) == pytest.approx(0.698, abs=1e-3)
     measured = {number.name: number.measured for number in noisy_keys_two_heads().numbers}
     assert measured["share of draws with α_a > ½"] == pytest.approx(0.848, abs=0.025)
     assert measured["variance of c, two heads"] < measured["variance of c, one head"] / 10
@@ -106,9 +107,3 @@ def test_the_numbers_of_the_specification() -> None:
 def test_the_mean_squared_distance_is_the_variance() -> None:
     c = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     assert distances(c).mean() == pytest.approx(float(c.var(0, correction=0).sum()), rel=1e-5)
-
-
-def test_the_shares_of_the_specification() -> None:
-    assert found_share(10, 8, 0.5) == pytest.approx(0.848, abs=1e-3)
-    assert found_share(10, math.inf, 0.5) == pytest.approx(0.921, abs=5e-4)
-    assert chosen_share(8, 1e-6, 0.5) == pytest.approx(0.698, abs=1e-3)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regard.runs.run import Run
 from regard.studies.finding import Measurements
 from regard.studies.trained_models.reading import (
     BEFORE,
@@ -33,6 +34,14 @@ from tiny import MASK
 from tiny_studies import needs_every_measurement
 
 
+@pytest.fixture(scope="module")
+def reader() -> Run:
+    """An untrained encoder."""
+    run = plan_reader(1, 0).run
+    run.model.eval()
+    return run
+
+
 def made(n: int, *, shared: bool) -> tuple[torch.Tensor, ...]:
     """Words of which each class has a direction, or each word its own."""
     draw = torch.Generator().manual_seed(0)
@@ -49,11 +58,9 @@ def test_only_what_words_of_a_class_share_is_read() -> None:
     assert cross_validated(*made(700, shared=False)).mean() < 0.5, "learned by heart"
 
 
-def test_no_word_is_fitted_and_tested() -> None:
-    run = plan_reader(1, 0).run
-    run.model.eval()
+def test_no_word_is_fitted_and_tested(reader: Run) -> None:
     texts = labeled_texts(0, "probe", 30)
-    states, classes, _ = samples(run, texts)
+    states, classes, _ = samples(reader, texts)
     assert {*classes.tolist()} == {*range(len(CLASSES))}
     assert states.shape == (len(classes), WIDTH)
     for words in word_classes().values():
@@ -74,19 +81,17 @@ def test_distances_are_a_rival() -> None:
     assert at_distances(rows).tolist() == [[True, False], [True, False], [False, True]]
 
 
-def test_only_the_dependent_is_masked_and_all_heads_are_asked() -> None:
-    run = plan_reader(1, 0).run
-    run.model.eval()
+def test_only_the_dependent_is_masked_and_all_heads_are_asked(reader: Run) -> None:
     texts = labeled_texts(0, "test", 2)
     for relation in RELATIONS:
-        rows = masked_rows(run, texts, relation)
+        rows = masked_rows(reader, texts, relation)
         assert all(row.ids.count(MASK) == 1 and row.ids[row.place] == MASK for row in rows)
-        (weights, *_) = mask_weights(run, rows)
+        (weights, *_) = mask_weights(reader, rows)
         assert weights.shape == (LAYERS * HEADS, len(rows[0].ids))
         assert torch.allclose(weights.sum(-1), torch.ones(LAYERS * HEADS), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_most_structures_have_a_head_after_any_training() -> None:
     """Of 18 trainings on two processors, with four or eight heads, each found three or more."""
     finding = structures()
