@@ -1,13 +1,12 @@
 """The book and its slides in a browser, on a screen and on a phone, by keyboard."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tiny_book import tiny_book
 
-from browser import SMALL_TEXT, axe, driven, violations, watched
+from browser import SMALL_TEXT, axe, violations, watched
 from regard.book.page import write_book
 from regard.book.sliders import SLIDERS
 
@@ -24,12 +23,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("book")
     write_book(out, tiny_book(), slides=True)
     return out
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 def pages(tab: "Page") -> list[str]:

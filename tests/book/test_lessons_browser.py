@@ -1,13 +1,12 @@
 """The lessons in a browser: what their views compute, how they look, and that keys suffice."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tiny_book import tiny_results
 
-from browser import axe, driven, violations, watched
+from browser import axe, violations, watched
 from regard.book.contents import Results, arrange
 from regard.book.lessons import all_lessons
 from regard.book.live import live_run
@@ -41,12 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("lessons")
     write_book(out, arrange((), Results(findings, figures, {}), all_lessons()), slides=False)
     return out
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 def opened(tab: "Page", name: str) -> "Locator":

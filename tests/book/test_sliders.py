@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from browser import driven
 from regard.attention import KernelAttention, Softmax
 from regard.attention.feature_maps import FavorPositive
 from regard.book.predictions import PREDICTIONS
@@ -240,12 +239,6 @@ def test_a_slider_starts_in_its_ranges(name: str) -> None:
         assert not axis.log or axis.low > 0
         assert not axis.whole or all(x == round(x) for x in (axis.low, axis.high, axis.start))
     assert all(map(math.isfinite, SLIDERS[name].at()))
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from browser import axe, driven, violations
+from browser import axe, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -146,12 +146,6 @@ def test_the_python_pages_have_the_text_of_constructors() -> None:
     text = " ".join(re.sub("<[^>]*>", "", page).split())
     window = import_module("regard.attention").SlidingWindow.__init__.__doc__
     assert " ".join(window.split(".")[0].replace("`", "").split()) in text
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with driven() as found:
-        yield found
 
 
 @contextmanager

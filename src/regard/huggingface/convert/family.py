@@ -299,10 +299,11 @@ def _load(
 
 def _split(ours: str, tensor: Tensor, table: "_Table", model: nn.Module) -> tuple[Tensor, ...]:
     """Return the rows of one of Regard's tensors for each of those of transformers."""
-    parts, owner = len(table.stored(ours).names), model.get_submodule(ours.rsplit(".", 2)[0])
-    if parts == 3 and isinstance(owner, SelfAttention):
-        return tensor.split([heads * owner.d_head for heads in owner.heads])
-    return tensor.split(len(tensor) // parts)
+    n, owner = len(table.stored(ours).names), model.get_submodule(ours.rsplit(".", 2)[0])
+    rows = [len(tensor) // n] * n
+    if n == 3 and isinstance(owner, SelfAttention):
+        rows = [heads * owner.d_head for heads in owner.heads]
+    return tensor.split_with_sizes(rows)
 
 
 def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str, Tensor]:
