@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from regard.attention.config import BUILT_IN, FEATURE_NAMES
+from regard.cli.config import import_hf
+from regard.huggingface.convert.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -110,3 +112,19 @@ def test_every_module_named_in_the_architecture_exists() -> None:
     source = ROOT / "src" / "regard"
     missing = {path for path in named if not any((root / path).exists() for root in (source, ROOT))}
     assert not missing
+
+
+def test_pruning_reads_no_file_of_text_pairs() -> None:
+    for name in ("README.md", "docs/edits.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        pairs = set(re.findall(r"^regard (?:effects|faithfulness|paths) \S+ (\S+)", text, re.M))
+        pruned = re.findall(r'(?:^regard prune \S+ |regard\.prune\(run, ")([^\s"]+)', text, re.M)
+        assert pruned
+        assert pairs.isdisjoint(pruned)
+
+
+def test_the_help_of_import_names_every_family() -> None:
+    said = re.sub(r"\W", "", import_hf.help or "").lower()
+    for kind in FAMILIES:
+        family = kind.removesuffix("_text").replace("_", "")
+        assert ("gemma1to3" if family.startswith("gemma") else family) in said, kind

@@ -92,7 +92,8 @@ def import_hf(folder: Path, out: Path) -> None:
     """Convert the Hugging Face model in FOLDER to a run.
 
     FOLDER contains config.json, model.safetensors and tokenizer.json. The model is a GPT-2,
-    GPT-NeoX, Llama, Mistral, Qwen2, Qwen3, BERT, RoBERTa, DistilBERT, T5 or BART.
+    GPT-NeoX, Llama, Mistral, Qwen2, Qwen3, Qwen3-Next, Gemma 1 to 3, BERT, RoBERTa, DistilBERT, T5
+    or BART.
     """
     from regard.huggingface.convert.folder import import_folder
     from regard.text.tokenizer import ROLES
