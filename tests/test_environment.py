@@ -1,12 +1,15 @@
 """Precisions are chosen by measured speed; processors have names."""
 
+import io
 import platform
+import time
 from itertools import accumulate, chain, cycle
 from pathlib import Path
 
 import pytest
 import torch
 
+from platforms import imitate
 from regard import environment
 from regard.environment import ExecutionEnvironment, bfloat16_gain
 
@@ -77,3 +80,16 @@ def test_the_gain_is_measured_before_the_threads_are_set(monkeypatch: pytest.Mon
     monkeypatch.setattr(environment, "bfloat16_gain", gain)
     assert ExecutionEnvironment.choose("cpu", "auto", threads=64).dtype == torch.bfloat16
     assert calls == ["gain", "64 threads"]
+
+
+def test_on_windows_the_gain_is_measured_by_a_fine_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of a thread ticks every 16 ms there."""
+    imitate("win32", environment, monkeypatch)
+    monkeypatch.setattr(time, "thread_time", lambda: time.perf_counter() // 0.0156 * 0.0156)
+    assert 0 < environment._gain(torch.device("cpu"), 256, 256) < float("inf")
+
+
+def test_an_arm_processor_is_named_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\nprocessor\t: 1\n"
+    monkeypatch.setattr(Path, "open", lambda *_, **__: io.StringIO(facts))
+    assert environment.processor_name(torch.device("cpu")) == "0x41 0xd40"

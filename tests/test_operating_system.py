@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,13 +61,35 @@ def raising(error: OSError) -> Callable[..., Any]:
 # Cores
 
 
-def test_without_affinity_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_affinity_all_cores_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert process_cpu_count() >= 1
+    monkeypatch.setattr(operating_system, "CONTROL_GROUP", tmp_path)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
     assert process_cpu_count() == 7
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert process_cpu_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "max 100000\n"}, 7),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 7),
+    ],
+)
+def test_the_limit_of_a_container_counts(
+    files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(operating_system, "CONTROL_GROUP", tmp_path)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert process_cpu_count() == cores
 
 
 # Whether a process runs

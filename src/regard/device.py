@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,10 @@ def peak_memory_mb(device: torch.device | None = None) -> float:
         return float("nan")
     if sys.platform == "linux":
         # Not ru_maxrss: it survives exec, so a child would report the peak of its parent.
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        if high_water := re.search(r"VmHWM:\s+(\d+) kB", status):
-            return int(high_water[1]) / 2**10
+        with suppress(OSError):
+            status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+            if high_water := re.search(r"VmHWM:\s+(\d+) kB", status):
+                return int(high_water[1]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 

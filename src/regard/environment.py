@@ -2,9 +2,11 @@
 
 import os
 import platform
+import subprocess
+import sys
 import time
 import warnings
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,12 +91,16 @@ def processor_name(device: torch.device) -> str:
     """Return the name of a device's GPU or processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
-            return " ".join(next(names, "unknown").split())
-    except OSError:
-        return platform.processor() or "unknown"
+    if sys.platform == "darwin":
+        with suppress(OSError, subprocess.CalledProcessError):
+            command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.check_output(command, text=True).strip()
+    facts: dict[str, str] = {}
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+        for name, _, value in (line.partition(":") for line in lines):
+            facts.setdefault(name.strip(), " ".join(value.split()))
+    arm = [facts[name] for name in ("CPU implementer", "CPU part") if name in facts]
+    return facts.get("model name") or " ".join(arm) or platform.processor() or "unknown"
 
 
 MOST_THREADS = 4096
@@ -116,8 +122,8 @@ MEASURED = 0.05
 def bfloat16_gain(device: torch.device) -> float:
     """Return how many times as fast as float32 a bfloat16 product is, measured once per process.
 
-    On a CPU, by the processor time of this thread, where the system counts it finely, so that other
-    work changes little; each thread has 256 rows. The number of threads stays as it is: after a
+    On a CPU, by the processor time of this thread (but not on Windows), so that other work changes
+    little; each thread has 256 rows. The number of threads stays as it is: after a
     change and back, torch's kernels are slower (64 rows decoded on two threads of an AMD EPYC,
     Zen 4, by 6 to 10 %).
     """
@@ -143,6 +149,6 @@ def _seconds(device: torch.device) -> float:
     """Return the time of a clock, after a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    elif time.get_clock_info("thread_time").resolution < 1e-6:  # milliseconds on Windows
+    elif sys.platform != "win32":  # where that clock ticks every 16 ms, whatever it states
         return time.thread_time()
     return time.perf_counter()

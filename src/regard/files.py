@@ -136,10 +136,18 @@ def pack_tensors(tensors: Mapping[str, "Tensor"], metadata: dict[str, str] | Non
 
 
 def cache_folder(content: str) -> Path:
-    """Return $REGARD_CACHE, or else regard/CONTENT in the user's cache folder."""
+    """Return $REGARD_CACHE, or else regard/CONTENT in the user's cache folder.
+
+    Raises:
+        UserError: there is neither.
+    """
     if chosen := os.environ.get("REGARD_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard" / content
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        raise UserError("there is no home folder; set REGARD_CACHE to a folder") from None
+    return caches / "regard" / content
 
 
 def write_file(path: Path, data: bytes) -> None:

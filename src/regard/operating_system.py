@@ -5,12 +5,28 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
+
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+"""Where Linux states the limits of a container."""
 
 
 def process_cpu_count() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, by the limit of its container too."""
+    affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
+    return min(cores, _cpu_limit() or cores)
+
+
+def _cpu_limit() -> int | None:
+    """Return the CPU limit of a container, rounded up; None without one."""
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):  # cgroups 2, 1
+        with suppress(OSError, ValueError):  # no such file; "max": no limit
+            text = " ".join((CONTROL_GROUP / name).read_text("ascii") for name in names)
+            quota, period = map(int, text.split())
+            return ceil(quota / period) if quota > 0 else None
+    return None
 
 
 # Whether a process runs

@@ -535,11 +535,24 @@ def test_a_terminal_without_unicode_is_no_reason_to_stop(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = io.BytesIO()
+    terminal = io.TextIOWrapper(printed, "cp1252", write_through=True)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "cp1252", write_through=True))
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr(gc, "set_threshold", lambda _: None)
     with pytest.raises(SystemExit) as ended:
         main.main(["data", "pairs", "pairs.tsv"])
     assert ended.value.code == 0
     assert b"x: Where was Ada Finch born??Rome\ny: \xb7\xb7" in printed.getvalue()
+
+
+def test_redirected_output_is_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows, Python writes to a pipe in the encoding of the system."""
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "cp1252", write_through=True))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(gc, "set_threshold", lambda _: None)
+    with pytest.raises(SystemExit):
+        main.main(["config", "--recipe", "demo"])
+    assert "√d_model" in printed.getvalue().decode()

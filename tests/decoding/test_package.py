@@ -289,3 +289,8 @@ def test_native_code_of_moba_adds_each_key_to_its_own_block(tmp_path: Path) -> N
 def test_a_run_that_is_not_saved_is_refused(run: Path) -> None:
     with pytest.raises(UserError, match="isn't a saved run"):
         api.compile(replace(load(run), path=Path("hf:gone")))
+
+
+def test_generation_needs_no_home_folder(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(run / "config.toml" / "cache"))
+    assert package._packages() == []

@@ -1,6 +1,8 @@
 """A run comes back as it was saved, or is refused; nothing is mixed silently."""
 
 import json
+import ntpath
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from regard.attention.feature_maps import RandomFeatures
 from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
+from regard.runs.run import Run, ancestors
 from regard.text.config import BytePairsConfig, CharactersConfig, WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS
@@ -233,3 +235,11 @@ def test_files_end_their_lines_as_the_platform_does_not_matter(run: Path) -> Non
         text = (run / name).read_bytes()
         (run / name).write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
     assert torch.equal(logits(Run.load(run)), before)
+
+
+def test_an_ancestor_may_be_on_another_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "relpath", ntpath.relpath)
+    origin = {"run_folder": r"C:\runs\b", "ancestors": [{"run": r"D:\runs\a"}]}
+    assert ancestors(tmp_path, origin) == [{"run": r"D:\runs\a"}]

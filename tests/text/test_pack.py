@@ -1,6 +1,7 @@
 """Packing: every document once, in its order, for any number of jobs and interruptions."""
 
 import bz2
+import concurrent.futures
 import errno
 import gzip
 import lzma
@@ -353,3 +354,10 @@ def test_ids_beyond_two_bytes_take_four(tmp_path: Path) -> None:
     corpus = packed(tmp_path / "packed", spec, tokenizer=tokenizer)
     assert corpus.training.ids.dtype == np.dtype("<u4")
     assert texts_of(corpus, corpus.training) == texts
+
+
+def test_windows_has_at_most_61_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imitate("win32", pack, monkeypatch)
+    imitate("win32", concurrent.futures.process, monkeypatch)
+    with pack._encoding(number_tokenizer(9), tmp_path, iter([]), 64, "<u2") as encoded:
+        assert list(encoded) == []

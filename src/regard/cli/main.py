@@ -119,8 +119,9 @@ def main(arguments: list[str] | None = None) -> None:
     if _is_one_of_many():  # otherwise each process prints torch's log lines
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal may lack ⁇ and ·
-            stream.reconfigure(errors="replace")
+        if isinstance(stream, TextIOWrapper):
+            # A terminal may lack ⁇ and ·. Files and pipes are UTF-8, as all files that are read.
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
     sys.exit(run(arguments))
 
 

@@ -202,10 +202,10 @@ def _remove_older(new: Description) -> None:
 
 def _packages() -> list[tuple[Path, Description]]:
     """Return the stored packages; the folder is read again only when one was added or removed."""
-    folder = cache_folder("packages")
     try:
+        folder = cache_folder("packages")
         return _read(folder, folder.stat().st_mtime_ns)
-    except FileNotFoundError:
+    except (OSError, UserError):  # there is none, or the home folder can't be read
         return []
 
 

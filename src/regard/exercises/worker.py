@@ -186,4 +186,6 @@ def _restrict(seconds: int, memory: int) -> None:
     if sys.platform == "linux":
         limits[resource.RLIMIT_DATA] = memory
     for limit, most in limits.items():
+        _, hard = resource.getrlimit(limit)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))

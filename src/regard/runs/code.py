@@ -131,8 +131,11 @@ def trust_code(run: Path) -> None:
 
 def _list() -> Path:
     """Return the path of the user's list of trusted files, one sha256 per line."""
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(os.environ.get("REGARD_TRUSTED_CODE") or Path(home) / "regard" / "trusted_code")
+    if chosen := os.environ.get("REGARD_TRUSTED_CODE"):
+        return Path(chosen)
+    return (
+        Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "regard/trusted_code"
+    )
 
 
 def _trusted() -> set[str]:

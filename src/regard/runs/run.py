@@ -219,7 +219,10 @@ def ancestors(path: Path, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _moved(folder: str, before: str, now: Path) -> str:
-    there = Path(os.path.normpath(now / os.path.relpath(folder, before)))
+    try:
+        there = Path(os.path.normpath(now / os.path.relpath(folder, before)))
+    except ValueError:  # on Windows, on another drive: they weren't moved together
+        return folder
     return str(there) if there.exists() and not Path(folder).exists() else folder
 
 

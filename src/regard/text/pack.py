@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,6 +46,8 @@ from regard.text.packed import (
 from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
 
 PROGRESS = "progress.json"
+MOST_ON_WINDOWS = 61
+"""Largest number of processes that a `ProcessPoolExecutor` waits for on Windows."""
 DOCUMENTS = ("auto", "files", "paragraphs", "lines", "records")
 """Kinds of documents."""
 RECORDED = 16
@@ -395,6 +398,7 @@ def _encoding(
     if jobs == 1:
         yield (encode_batch(tokenizer, batch, dtype) for batch in batches)
         return
+    jobs = min(jobs, MOST_ON_WINDOWS) if sys.platform == "win32" else jobs
     pool = ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(folder, dtype)
     )
