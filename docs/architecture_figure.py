@@ -21,7 +21,7 @@ FLOW = (
 """Stages of a text in training, and the package of each."""
 
 LAYERS = (
-    ("use", (("cli/", "commands"), ("api.py", "Python functions"))),
+    ("use", (("cli/", "commands"),)),
     (
         "courses",
         (
@@ -34,10 +34,10 @@ LAYERS = (
     (
         "applications",
         (
+            ("api.py", "Python functions"),
             ("training/", "plans, loop"),
             ("evaluation/", "reports"),
-            ("explorer/", "pages"),
-            ("edits/", "interventions"),
+            ("uncertainty/", "abstention"),
             ("serve/", "local page"),
             ("comparison/", "grids of runs"),
         ),
@@ -48,9 +48,9 @@ LAYERS = (
             ("runs/", "recipe, checkpoints"),
             ("huggingface/", "import, tokenizers"),
             ("decoding/", "sampling, beams"),
-            ("tasks/", "data and metrics"),
+            ("explorer/", "pages"),
+            ("edits/", "interventions"),
             ("corpus/", "search, evidence"),
-            ("uncertainty/", "abstention"),
         ),
     ),
     (
@@ -59,6 +59,7 @@ LAYERS = (
             ("models/", "bodies and heads"),
             ("data/", "datasets, batches"),
             ("text/", "tokenizer, template"),
+            ("tasks/", "data and metrics"),
             ("metrics.py", "scores, intervals"),
         ),
     ),

@@ -1,6 +1,7 @@
 """Packages import one another one way; configuration imports no heavy library."""
 
 import ast
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -180,3 +181,18 @@ def test_every_public_name_is_there() -> None:
 def test_public_names_complete_with_tab() -> None:
     for package in (regard, regard.attention, regard.positions):
         assert set(package.__all__) <= set(dir(package)), package
+
+
+def test_imports_run_as_in_the_drawing() -> None:
+    drawing = SOURCE.parents[1] / "docs" / "architecture_figure.py"
+    layers = runpy.run_path(str(drawing))["LAYERS"]
+    ranks = {
+        box.rstrip("/").removesuffix(".py"): rank
+        for rank, (_, boxes) in enumerate(reversed(layers))
+        for box, _ in boxes
+    }
+    for module, file in MODULES.items():
+        for name in own_imports(file):
+            above, below = package_of(module), package_of(name)
+            if {above, below} <= ranks.keys():
+                assert ranks[below] <= ranks[above], f"{module} imports {name}"

@@ -1,5 +1,6 @@
 """The book and its slides in a browser, on a screen and on a phone, by keyboard."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -256,3 +257,18 @@ def test_a_question_shows_its_answer_before_the_next_slide(
         assert tab.evaluate("location.hash") == "#jhu-hw5-1.1--options-1"
         tab.emulate_media(media="print")
         assert all(one.is_visible() for one in tab.locator(".answer").all())
+
+
+def test_the_search_ignores_the_data_of_views(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        tab.get_by_label("Search").fill('"queries":')
+        assert tab.get_by_text(re.compile("^0 of ")).is_visible()
+
+
+def test_the_skip_link_stays_on_the_page(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        name = pages(tab)[1]
+        open_part(tab, name)
+        tab.locator(".skip").press("Enter")
+        tab.wait_for_function("location.hash === '#main'")
+        assert shown(tab) == [name]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +11,9 @@ from documented import blocks, parse
 from regard.cli.compare import compare
 from regard.cli.train import finetune, pretrain, train
 from regard.comparison.grid import axes_of, base_recipe, change_grid, expand
-from regard.runs.recipes import find_recipe
+from regard.runs.recipes import TASKS, find_recipe
+from regard.tasks.examples import texts_of
+from regard.text.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -71,3 +73,14 @@ def test_a_command_has_its_options_and_settings() -> None:
             )
             _, refused = expand(base_recipe(grid), axes_of(grid), grid.options)
             assert not refused
+
+
+def test_a_task_that_begins_with_another_has_its_words() -> None:
+    for line in LINES:
+        command, given = parse(line)
+        begun = TASKS.get(Path(given.get("start") or "").name)
+        if command is train and begun and not given.get("files") and given["task"] in TASKS:
+            first, then = (cast("Any", one.task) for one in (begun, TASKS[given["task"]]))
+            known = train_tokenizer(begun.tokenizer, texts_of(first.make(0).training))
+            for text in texts_of(then.make(0).test):
+                known.encode(text)  # raises for a word that it lacks

@@ -12,6 +12,7 @@ import regard
 from logits import VOCABULARY, LargestLogits, with_large_vocabulary
 from regard.data import batch
 from regard.errors import NonFiniteError, UserError
+from regard.evaluation import perplexity
 from regard.evaluation.perplexity import TextScore, text_perplexity
 from regard.models import builders
 from regard.models.builders import LOGIT_BYTES
@@ -139,3 +140,8 @@ def test_the_score_does_not_depend_on_the_budget(
     found = text_perplexity(run, documents, run.environment())
     # float32, other shapes
     assert found.figures() == pytest.approx(expected.figures(), rel=1e-5)
+
+
+def test_a_loss_beyond_the_largest_perplexity_is_said() -> None:
+    with pytest.raises(UserError, match="720 nats a token"):
+        perplexity._score([7.2e4], [100], 400)

@@ -34,6 +34,7 @@ from regard.models.head_config import ClassificationHeadConfig, TokenClassificat
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
+from regard.tasks.circuit_probes import BigramBackcopyConfig
 from regard.tasks.encoding import max_prompt_length
 from regard.tasks.examples import Example
 from regard.tasks.mad import CompressionConfig
@@ -569,3 +570,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 def test_what_cannot_be_answered_is_refused(call: Callable[[], object], says: str) -> None:
     with pytest.raises(UserError, match=says):
         call()
+
+
+def test_a_row_without_targets_is_no_whole_row() -> None:
+    probe, tokenizer = BigramBackcopyConfig(vocabulary=20, length=8), number_tokenizer(20)
+    ids, labels = as_tokens(draw_probe_test(probe, 1, 300), tokenizer)
+    assert ((labels != IGNORE).sum(1) == 0).any()
+    wrong = np.where(labels == IGNORE, IGNORE, 0)
+    found = score_probe(cast(Run, Oracle(tokenizer, ids, wrong)), probe, CPU, rows=300, seed=1)
+    assert found.scores["whole rows"].value == 0

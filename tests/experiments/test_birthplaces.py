@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -300,3 +301,11 @@ def test_mistakes_of_the_user_are_told_in_a_line(
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_questions_in_two_wordings_are_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "two")
+    two = "Where was Ada Finch born?\tRome\nIn which place was Otto Lange born?\tOslo\n"
+    (tmp_path / "two/birth_dev.tsv").write_text(two, "utf-8")
+    with pytest.raises(UserError, match="no names are found"):
+        Data.read(tmp_path / "two", MODERN.pretraining)

@@ -374,3 +374,36 @@ def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path)
         button(page, "Matrix").click()
         point(page, 100, 99, 512)
         assert said(page).startswith("“t100” (100) attends to “t99” (99): ")
+
+
+@pytest.fixture
+def unequal(browser: "Browser", tmp_path: Path) -> "Iterator[Page]":
+    """Two panels of other numbers of tokens, layers and heads."""
+    view = tiny_view(heads=4, layers=1).beside(tiny_view(TOKENS[:3], title="short", heads=2))
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        yield page
+
+
+def test_a_mean_is_over_the_heads_of_its_own_panel(unequal: "Page") -> None:
+    button(unequal, "Heads").click()
+    unequal.locator("svg").nth(1).locator("text").first.hover()
+    assert said(unequal).endswith("(mean of 2 heads)")
+
+
+def test_a_head_of_the_panel_beside_opens_there(unequal: "Page") -> None:
+    button(unequal, "Model").click()
+    button(unequal, "open layer 1, head 1, short").click()
+    for name, chosen in (("of", "short"), ("layer", "1"), ("head", "1")):
+        options = unequal.get_by_role("combobox", name=name, exact=True)
+        assert options.locator("option:checked").inner_text() == chosen
+
+
+def test_a_locked_cell_stays_beside_a_smaller_panel(unequal: "Page") -> None:
+    button(unequal, "Matrix").click()
+    last = len(TOKENS) - 1
+    box = cells(unequal).first.bounding_box()
+    assert box is not None
+    unequal.mouse.click(box["x"] + box["width"] - 2, box["y"] + box["height"] - 2)
+    for head in ("1", "2"):
+        unequal.get_by_role("combobox", name="head", exact=True).select_option(label=head)
+    assert re.search(rf"\({last}\) attends to .*, locked$", said(unequal))

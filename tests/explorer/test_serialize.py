@@ -208,3 +208,13 @@ def test_what_is_written_is_read(parts: list[tuple[int, int]], spaced: bool) -> 
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=f"--heads {text}: is not a list of numbers"):
         parse_index_ranges("--heads", text)
+
+
+def test_a_word_of_one_kind_of_attention_is_enough() -> None:
+    (one,) = panel().maps
+    names = tuple("abcdefgh"[: len(one.queries)])
+    both = Panel("both", (one, replace(one, name="decoder", queries=names, keys=names)))
+    found = serialize("title", [both, both], word=TOKENS[4])["words"]
+    assert [shown["kinds"] for shown in found] == [[0, 0]]
+    with pytest.raises(UserError, match="isn't in"):
+        serialize("title", [both, both], word="nowhere")

@@ -338,3 +338,28 @@ def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width:
         button(page, "Look").click()
         page.get_by_role("alert").get_by_text("Only layers").wait_for()
         assert violations(page) == [], "when something is refused"
+
+
+def test_an_invalid_field_is_unfolded_and_a_hidden_one_is_not_checked(page: "Page") -> None:
+    field(page, "Text").fill(TEXT)
+    unfold(page, "Options")
+    field(page, "temperature").fill("0.25")
+    assert page.evaluate("document.querySelector('form').checkValidity()")
+    field(page, "temperature").fill("")
+    unfold(page, "Options")
+    button(page, "Look").click()
+    assert field(page, "temperature").is_visible()
+    field(page, "Model").select_option(label="encoder")
+    assert page.evaluate("document.querySelector('form').checkValidity()")
+
+
+def test_words_of_right_to_left_text_stand_from_right_to_left(page: "Page") -> None:
+    first, second = page.evaluate(
+        """() => {
+          document.querySelector(".generated").hidden = false;
+          const text = document.querySelector(".generated .text");
+          text.innerHTML = "<button>שלום</button><button> עולם</button>";
+          return [...text.children].map((word) => word.getBoundingClientRect().left);
+        }"""
+    )
+    assert first > second

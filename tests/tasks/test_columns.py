@@ -80,7 +80,7 @@ def test_a_run_keeps_the_columns_that_were_found(tmp_path: Path) -> None:
     plan = plan_training(RowSource("classification", path), None, tmp_path / "run")
     assert plan.data.facts["table"].endswith("text: column review; label: column stars")
     table = plan.run.recipe.data.table
-    assert (table.text, table.label) == ("review", "")  # labels are last, as usual
+    assert (table.text, table.label) == ("review", "stars")
     later = write(tmp_path / "later.csv", id=IDS[:2], review=REVIEWS[:2])
     rows = read_rows(ClassificationConfig(), later, table, label_required=False)
     assert [(one.text, one.answer) for one in rows.examples] == [(x, None) for x in REVIEWS[:2]]
@@ -103,3 +103,18 @@ def test_a_chosen_column_of_ids_is_doubtful_where_there_are_texts(tmp_path: Path
             read_table_rows(path, TableConfig(text="id", label=label))
     names = write(tmp_path / "b.csv", name=NAMES, mood=MOODS)
     read_table_rows(names, TableConfig(text="name", label="mood"))
+
+
+def test_a_later_table_is_read_by_the_names_of_the_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "reviews.csv", review=REVIEWS, stars=STARS)
+    found = read_table_rows(path, TableConfig()).columns
+    assert found == {"text": "review", "label": "stars"}
+    for others in (
+        {"id": IDS, "review": REVIEWS, "stars": STARS},
+        {"stars": STARS, "review": REVIEWS},
+        {"review": REVIEWS},
+    ):
+        later = write(tmp_path / "later.csv", **others)
+        config = TableConfig(text=found["text"], label=found["label"])
+        rows = read_table_rows(later, config, label_required=False)
+        assert [one.text for one in rows.examples] == REVIEWS

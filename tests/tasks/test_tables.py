@@ -1,6 +1,7 @@
 """Tables of users: what is detected, and what is refused."""
 
 import csv
+import gzip
 import json
 from pathlib import Path
 
@@ -9,12 +10,7 @@ import pytest
 from regard.errors import UserError
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.registry import read_rows
-from regard.tasks.tables import (
-    TableConfig,
-    is_table,
-    read_table,
-    read_table_rows,
-)
+from regard.tasks.tables import TableConfig, is_table, read_table, read_table_rows
 
 ROWS = [("the food, was good", "5"), ('a "bad"; day', "1"), ("line\nend | □ ⁇ 😀", "5")]
 NAMED = TableConfig(text="review", label="stars")
@@ -153,3 +149,30 @@ def test_a_second_text_is_a_column(tmp_path: Path) -> None:
     assert read_table_rows(path, TableConfig()).bad == [f"{path}:3: the second text is empty"]
     chosen = read_table_rows(path, TableConfig(text="1", second="3", label="2")).examples
     assert [(one.text, one.second, one.answer) for one in chosen] == [("good", "yes", "food")]
+
+
+def test_a_single_column_named_text_has_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text\ngood food\nbad\n", "utf-8")
+    rows = read_table_rows(path, TableConfig(), label_required=False)
+    assert [one.text for one in rows.examples] == ["good food", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "config"),
+    [
+        ("a.csv.gz", 'text,label\n"good, food",5\nbad,1\n', TableConfig()),
+        (
+            "a.jsonl.gz",
+            '{"text": "good, food", "label": 5}\n{"text": "bad", "label": 1}\n',
+            TableConfig(label="label"),
+        ),
+    ],
+)
+def test_compressed_tables_are_tables(
+    name: str, data: str, config: TableConfig, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(data.encode()))
+    assert is_table(tmp_path / name, config) == name.endswith("csv.gz") or config.label
+    rows = read_table_rows(tmp_path / name, config)
+    assert [(one.text, one.answer) for one in rows.examples] == [("good, food", "5"), ("bad", "1")]

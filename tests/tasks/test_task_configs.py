@@ -51,6 +51,7 @@ def test_every_task_has_its_kind() -> None:
         ({"kind": "mqar", "pairs": 8, "vocabulary": 17}, "vocabulary = 17 has 7"),
         ({"kind": "mqar", "power": 0.0}, "power"),
         ({"kind": "copy", "vocabulary": 3}, "vocabulary"),
+        ({"kind": "bigram-backcopy", "trigger_rate": 0.0}, "trigger_rate"),
         ({"kind": "induction", "length": 2}, "length"),
         ({"kind": "needle", "length": 6, "distance": 5}, "choose 4 or less"),
         ({"kind": "parity", "length": 40, "test_length": 40}, "test_length = 40 leaves no"),

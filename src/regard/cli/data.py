@@ -82,7 +82,7 @@ def world(out: Path, settings: tuple[str, ...]) -> None:
     """Write the fictional world to files in the format of the birthplaces data.
 
     SETTINGS are people=N, absent=N, places=N, skew=X, correlation=X, biographies=N, augment=BOOL,
-    seed=N.
+    order=permuted, place-first or place-last, seed=N.
     """
     from regard.config import override
     from regard.tasks.world import WorldConfig, make_world

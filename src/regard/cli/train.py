@@ -33,7 +33,7 @@ TRAINING = options.together(
     click.option(
         "--dry-run",
         is_flag=True,
-        help="Build and check everything, don't train; tokenizes a text and times a few steps.",
+        help="Build and check everything, don't train; train text tokenizes and times a few steps.",
     ),
     options.JSON,
     options.SEED,

@@ -60,5 +60,5 @@ def _draw_curves(axes: Axes, rows: "list[Row]", path: str) -> None:
         window = row.window(path)
         inside = [(places[value], mean) for value, mean in curve if value in window]
         axes.plot([x for x, _ in inside], [y for _, y in inside], "o", color=_color(number))
-    axes.set_xticks(range(len(values)), values)
+    axes.set_xticks(range(len(values)), [value or "–" for value in values])
     axes.set_xlabel(short_name(path))

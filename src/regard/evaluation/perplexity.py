@@ -168,9 +168,20 @@ def packed_perplexity(
 
 
 def _score(losses: Sequence[float], counts: Sequence[int], characters: int) -> TextScore:
-    """Return the score of rows, given the summed loss and the number of targets of each."""
+    """Return the score of rows, given the summed loss and the number of targets of each.
+
+    Raises:
+        UserError: the perplexity is above the largest float.
+    """
+    try:
+        found = perplexity(losses, counts)
+    except OverflowError:
+        raise UserError(
+            f"the loss is {sum(losses) / sum(counts):.4g} nats a token, too high for a perplexity: "
+            "the run has diverged; train with a lower training.lr"
+        ) from None
     return TextScore(
-        perplexity=perplexity(losses, counts),
+        perplexity=found,
         bits_per_character=sum(losses) / log(2) / characters,
         tokens=sum(counts),
     )

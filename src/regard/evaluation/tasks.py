@@ -419,7 +419,7 @@ def score_probe(
             hits = _probe_hits(run, ids[part], labels[part]).cpu()
         right += hits.tolist()
         sizes = (labels[part] != IGNORE).sum(1).tolist()
-        whole += [bool(row.all()) for row in hits.split(sizes)]
+        whole += [bool(row.all()) for row in hits.split(sizes) if len(row)]
     scores = dict(zip(PROBE_SCORES, map(accuracy, (right, whole)), strict=True))
     return TaskScore(rows=rows, scores=scores)
 

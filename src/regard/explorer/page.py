@@ -321,15 +321,27 @@ def _picture(picture: PositionPicture) -> dict[str, Any]:
 
 
 def _words(panels: Sequence[Panel], word: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the words shared by two panels, for each pair of panels and of maps."""
+    """Yield the words shared by two panels, for each pair of panels and of maps.
+
+    Raises:
+        UserError: no maps of two panels share `word`.
+    """
     for first, second in combinations(range(len(panels)), 2):
+        found, errors = list[dict[str, Any]](), list[UserError]()
         for (i, one), (j, other) in product(
             enumerate(panels[first].maps), enumerate(panels[second].maps)
         ):
-            compared = compare_tokens(one, other, word)
+            try:
+                compared = compare_tokens(one, other, word)
+            except UserError as error:  # an encoder may read a word that its decoder doesn't
+                errors.append(error)
+                continue
             if compared is not None:
                 numbers = msgspec.to_builtins(compared, enc_hook=lambda x: _base64(_array(x)))
-                yield {"panels": [first, second], "kinds": [i, j]} | numbers
+                found.append({"panels": [first, second], "kinds": [i, j]} | numbers)
+        if errors and not found:
+            raise errors[0]
+        yield from found
 
 
 def pack(weights: Float[np.ndarray, "queries keys"]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from msgspec import Meta
 
-from regard.config import LONGEST, Positive, Probability, Seed
+from regard.config import LONGEST, Positive, Seed
 from regard.data import IGNORE
 from regard.tasks.probe import Ids, LabeledRows, Probe, next_ids, next_ids_where
 
@@ -85,7 +85,7 @@ class BigramBackcopyConfig(Probe, frozen=True, tag_field="kind", tag="bigram-bac
     """Ids per row, without the last one, which is only predicted."""
     triggers: Positive = 3
     """Number of triggers."""
-    trigger_rate: Probability = 0.2
+    trigger_rate: Annotated[float, Meta(ge=0.01, lt=1)] = 0.2
     """Probability that a trigger follows an id of the chain."""
     chain: Seed = 12345
     """Seed of the transitions, which are the same in training and test."""

@@ -17,7 +17,14 @@ from regard.files import decode_json
 from regard.tasks.columns import find_columns
 from regard.tasks.examples import Example
 from regard.tasks.rows import Rows
-from regard.text.files import RECORDS, TextFile, inspect_file, open_parquet, open_text
+from regard.text.files import (
+    RECORDS,
+    TextFile,
+    content_suffix,
+    inspect_file,
+    open_parquet,
+    open_text,
+)
 
 SEPARATORS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 _USUAL = frozenset(
@@ -79,9 +86,9 @@ def is_table(path: Path, config: TableConfig) -> bool:
     CSV and Parquet are tables; other files are if columns are named or there is a header.
     """
     chosen = config.text or config.label or config.second or config.header is not None
-    if chosen or path.suffix.lower() in {".csv", ".parquet"}:
+    if chosen or content_suffix(path) in {".csv", ".parquet"}:
         return True
-    if path.suffix.lower() in RECORDS | {".json"} or not path.exists():
+    if content_suffix(path) in RECORDS | {".json"} or not path.exists():
         return False
     file = inspect_file(path)
     first = [row.cells for row in islice(_parse(file, "\t", quoted=False), _SAMPLED)]
@@ -114,7 +121,12 @@ def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = T
             )
     shown = [f"{name}: column {table.columns[i]}" for name, i in columns.items()]
     usual = _choose_columns(table, TableConfig(), label_required=False)
-    found = {name: table.columns[i] for name, i in columns.items() if i != usual.get(name)}
+    named = not table.format.endswith("no header")
+    found = {
+        name: table.columns[i]
+        for name, i in columns.items()
+        if i != usual.get(name) or (named and table.columns[i].lower() != name)
+    }
     return Rows(examples, bad, "; ".join([table.format, *shown]), found)
 
 
@@ -170,9 +182,9 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name one table in it")
     file = inspect_file(path)
-    if path.suffix.lower() in RECORDS | {".json"}:
+    if content_suffix(path) in RECORDS | {".json"}:
         return _read_records(file)
-    separator = "\t" if path.suffix.lower() == ".tsv" else _detect_separator(file)
+    separator = "\t" if content_suffix(path) == ".tsv" else _detect_separator(file)
     quoting = _detect_quoting(file, separator)
     parsed = list(_parse(file, separator, quoted=quoting))
     if not parsed:
@@ -263,11 +275,13 @@ def _has_header(rows: Sequence[Sequence[str | None]], names: Sequence[str]) -> b
     short = all(0 < len(cell) <= 40 and len(cell.split()) <= 3 for cell in first)
     if not short or len(set(first)) < len(first) or any(map(_is_number, first)):
         return False
-    if len(first) > 1 and any(cell.lower() in _USUAL for cell in first):
+    if len(first) == 1:
+        return first[0].lower() == "text"
+    if any(cell.lower() in _USUAL for cell in first):
         return True
     labels = Counter(row[-1] for row in others if len(row) == len(first))
     repeated = len(labels) > 1 and min(labels.values()) > 1
-    return len(first) > 1 and repeated and first[-1] not in labels
+    return repeated and first[-1] not in labels
 
 
 def _is_number(cell: str) -> bool:
@@ -310,7 +324,7 @@ def _column(table: Table, chosen: str, usual: str) -> int | None:
 
 def _read_records(file: TextFile) -> Table:
     """Read records of JSONL or Parquet as rows; missing fields are None."""
-    is_parquet = Path(file.path).suffix.lower() == ".parquet"
+    is_parquet = content_suffix(file.path) == ".parquet"
     records = list(_parquet_records(file) if is_parquet else _json_records(file))
     bad = [record for record in records if isinstance(record, str)]
     good = [record for record in records if not isinstance(record, str)]

@@ -305,7 +305,8 @@ def _require_same_stage(start: Run, source: Source) -> None:
     if stage != source.stage:
         raise UserError(
             f"{start.path}/origin.json: stage is {stage}, not {source.stage}: the task differs; "
-            "give the task of the run, or leave --steps out and set training.steps"
+            "--steps continues runs of regard train, each with its own task; for another, leave it "
+            "out and set training.steps"
         )
 
 

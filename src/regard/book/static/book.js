@@ -47,7 +47,7 @@ for (const details of $$("details", main)) details.addEventListener("toggle", me
 // Shows what the address names: a page, or an element inside one, which is unfolded.
 function open(focus = true) {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const page = target?.closest(".page") ?? $(".page", target ?? main);
+  const page = target === main ? current : target?.closest(".page") ?? $(".page", target ?? main);
   show(page);
   let folded = target?.closest("details:not([open])");
   for (; folded; folded = folded.parentElement.closest("details:not([open])")) folded.open = true;
@@ -90,7 +90,9 @@ addEventListener("keydown", (event) => {
 // ---- search
 
 const field = $("input", nav), found = $("form output", nav);
-const texts = new Map($$("article").map((part) => [part.id, part.textContent.toLowerCase()]));
+// Without the data of views.
+const wordsOf = (part) => $$("script", part).reduce((text, data) => text.replace(data.textContent, ""), part.textContent).toLowerCase();
+const texts = new Map($$("article").map((part) => [part.id, wordsOf(part)]));
 
 function search() {
   const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);

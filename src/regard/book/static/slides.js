@@ -33,6 +33,7 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { key, target } = event;
   if (key === " " && target instanceof HTMLButtonElement) return;
+  if (key.startsWith("Arrow") && target.closest("[tabindex='0']")) return; // a formula that scrolls
   const next = NEXT.includes(key);
   const to = next ? at() + 1 : PREVIOUS.includes(key) ? at() - 1
     : key === "Home" ? 0 : key === "End" ? slides.length - 1 : null;

@@ -169,13 +169,13 @@ const bottom = HEIGHT - BOTTOM, right = WIDTH - RIGHT;
 
 function tuning(rows, path, name) {
   const values = [...new Set(rows.flatMap((row) => row.curves[path].values))];
-  const numeric = values.every((value) => Number.isFinite(Number(value)));
+  const numeric = values.every((value) => value && Number.isFinite(Number(value))); // "": the model has no such size
   if (numeric) values.sort((a, b) => a - b);
   const at = new Map();
   const positions = numeric ? scaleOf(values.map(Number), LEFT + 12, right - 24, true) : null;
   values.forEach((value, i) =>
     at.set(value, numeric ? positions.place(Number(value)) : LEFT + 12 + ((i + 0.5) / values.length) * (right - LEFT - 36)));
-  const x = { labels: [...at].map(([value, place]) => [place, value]) };
+  const x = { labels: [...at].map(([value, place]) => [place, value || "–"]) };
   const y = scaleOf(rows.flatMap((row) => row.curves[path].means), bottom - 6, TOP + 14);
   const lines = rows.map((row) => {
     const curve = row.curves[path];
@@ -184,7 +184,7 @@ function tuning(rows, path, name) {
       if (mean === null) return [];
       const isChosen = value === curve.chosen, inWindow = curve.window.includes(value);
       const notes = [inWindow ? "in the window" : "", isChosen ? (curve.edge ? "chosen, at the edge of the grid" : "chosen") : ""];
-      const text = `${row.name}, ${name} ${value}: ${short(mean)}${notes.filter(Boolean).map((note) => `, ${note}`).join("")}`;
+      const text = `${row.name}, ${name} ${value || "–"}: ${short(mean)}${notes.filter(Boolean).map((note) => `, ${note}`).join("")}`;
       return [{ x: at.get(value), y: y.place(mean), text, radius: isChosen ? 6 : 4, hollow: !inWindow }];
     });
     return { row, points };

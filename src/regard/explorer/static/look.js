@@ -149,7 +149,8 @@ function controls(data, state, update) {
   const map = current(data, state);
   const layer = choice("layer", map.layers.map((one) => one.name), state.layer, (layer) => update({ layer }));
   const head = choice("head", map.layers[state.layer].heads.map((one) => one.name), state.head, (head) => update({ head }));
-  const values = hasNorms(map) ? [choice("values", ["weights", "value-weighted norms"], state.values, (values) => update({ values }))] : [];
+  const weighted = mapsOf(data, state).slice(0, 2).every((one) => hasNorms(one.map));
+  const values = weighted ? [choice("values", ["weights", "value-weighted norms"], state.values, (values) => update({ values }))] : [];
   const contrast = choice("contrast", Object.keys(CONTRASTS), state.contrast, (contrast) => update({ contrast }));
   const own = { model: [contrast], heads: [layer], matrix: [layer, head, ...values, contrast], "step by step": [layer, head], word: [layer, head], positions: [] };
   return [...views, ...panels, ...maps, ...own[state.view]];
@@ -241,11 +242,20 @@ const telling = (maps, map) => maps.find((one) => one.map.signed)?.map ?? map;
 
 function drawModel(data, state, update, say) {
   const maps = mapsOf(data, state);
+  const open = (change) => update({ ...panelWith(change, data, state), ...change });
   return framed(maps, (map, of) => {
     const box = make("div", {}, legend(map, null, state));
-    box.append(drawThumbnails(map, of, widthPer(maps, state), state, update, say));
+    box.append(drawThumbnails(map, of, widthPer(maps, state), state, open, say));
     return box;
   });
+}
+
+// The panel beside the chosen one takes its place to show a head that only it has.
+function panelWith({ layer, head }, data, state) {
+  const map = current(data, state);
+  if (map.layers[layer]?.heads[head]) return {};
+  const place = data.panels[state.beside].maps.findIndex((one) => one.name === map.name);
+  return { panel: state.beside, beside: state.panel, map: place };
 }
 
 // The width of one of several maps side by side, or of each below the other where that is too small.
@@ -494,16 +504,16 @@ function weightsOf(map, layer, chosen, axis, at) {
 
 function summary(map, layer, chosen, axis, at) {
   const n = axis === "queries" ? map.keys.length : map.queries.length;
+  const heads = layer.heads.filter((_, h) => chosen.has(h)); // a layer may have fewer heads than are chosen
   const sums = Array.from({ length: n }, (_, other) => {
-    let sum = 0;
-    layer.heads.forEach((head, h) => { if (chosen.has(h)) sum += axis === "queries" ? weightOf(map, head, at, other) : weightOf(map, head, other, at); });
-    return [sum / Math.max(chosen.size, 1), other];
+    const sum = heads.reduce((sum, head) => sum + (axis === "queries" ? weightOf(map, head, at, other) : weightOf(map, head, other, at)), 0);
+    return [sum / Math.max(heads.length, 1), other];
   });
   const most = sums.sort((a, b) => (map.signed ? Math.abs(b[0]) - Math.abs(a[0]) : b[0] - a[0])).slice(0, 3);
   const tokens = axis === "queries" ? map.keys : map.queries;
   const names = most.map(([weight, i]) => `${quoted(tokens[i])} ${weight.toFixed(2)}`).join(", ");
   const verb = map.signed ? "differs most at" : axis === "queries" ? "attends most to" : "gets most attention from";
-  return `${quoted(map[axis][at])} ${verb} ${names} (mean of ${chosen.size} heads)`;
+  return `${quoted(map[axis][at])} ${verb} ${names} (mean of ${heads.length} heads)`;
 }
 
 // A message until the exact scores have arrived.
@@ -891,7 +901,7 @@ function cells(canvas, [rows, columns], state, describeAt, say) {
     event.preventDefault();
     event.stopPropagation();
   });
-  if (state.locked) go(...at);
+  if (state.locked && at[0] < rows && at[1] < columns) go(...at); // a panel of another shape may lack the cell
   return mark;
 }
 
