@@ -260,7 +260,7 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
     for owner in _structs_at(type_, sections, table.get("kind")):
         if field in owner.alternatives:
             table |= dict.fromkeys(owner.alternatives - {field})
-    value = _parse(text)
+    value = parse_value(text)
     owners = _structs_at(type_, sections, table.get("kind"))
     owner = next((one for one in owners if field in one.__struct_fields__), Config)
     hint = _hints(owner).get(field)
@@ -317,7 +317,8 @@ def _open_section(
     return table
 
 
-def _parse(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """Return the value of an assignment: TOML, none, or else the text itself."""
     if text == "none":
         return None
     try:

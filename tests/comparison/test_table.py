@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from regard.cli.compare import _print_table
 from regard.comparison.export import failure_lines, readable, to_latex, to_markdown
 from regard.comparison.folder import Outcome
 from regard.comparison.grid import Refused
@@ -257,3 +258,9 @@ def test_the_figure_shows_the_numbers_of_the_table() -> None:
             row.curve("training.lr").values()
         )
     assert [label.get_text() for label in curves.get_xticklabels()] == ["0.1", "0.2", "0.3"]
+
+
+@pytest.mark.parametrize("kind", ["[cls] x", "x [/INST]"])
+def test_brackets_of_a_value_are_printed(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _print_table(made_up({(kind, 0.1, 0): finished(0.5, 0.5)}))
+    assert kind in capsys.readouterr().out

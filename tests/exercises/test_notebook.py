@@ -139,3 +139,14 @@ def test_a_file_that_is_no_notebook_is_refused(content: str, tmp_path: Path) -> 
 def test_a_seed_that_is_none_is_missing(seed: object, book: dict[str, Any], tmp_path: Path) -> None:
     book["metadata"]["regard"]["seed"] = seed
     assert read_notebook(save(book, tmp_path)).seed is None
+
+
+def test_operators_may_begin_a_line(book: dict[str, Any], tmp_path: Path) -> None:
+    source = "def f(a, b):\n    return (\n        a\n        != b\n    ), (\n        a\n        % b\n    )"
+    book["cells"].append(code(source))
+    assert read_notebook(save(book, tmp_path)).cells[-1] == source
+
+
+def test_half_a_character_can_be_sent(book: dict[str, Any], tmp_path: Path) -> None:
+    book["cells"].append(code("# \ud83d"))
+    assert read_notebook(save(book, tmp_path)).cells[-1].encode() == b"# ?"

@@ -268,3 +268,30 @@ def test_what_the_command_line_names_itself_is_trusted(regard: Command) -> None:
     assert done.code == 0, done.err
     assert regard("config", NAMED).code == 0
     assert regard("config", "--recipe", "stranger/config.toml").code == 2
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        r"""settings = ['model.attention={kind="stranger/evil.p\u0079:Mine"}']""",
+        """[over]\n'model.attention={kind="stranger/evil.py:Mine"} #' = ["1"]""",
+        """[over]\n"model.attention" = [{ 'kind="stranger/evil.py:Mine",scaled' = true }]""",
+        """[over]\n'model.attention={kind="stranger/e' = ['vil.py:Mine"}']""",
+    ],
+)
+def test_no_spelling_in_a_grid_hides_code(lines: str, regard: Command) -> None:
+    shutil.copy("stranger/evil.py", "stranger/e=vil.py")
+    Path("g.toml").write_text(f'task = "copy"\nseeds = 1\n{lines}\n', "utf-8")
+    refused(regard("compare", "g.toml", "--dry-run"), "code that would run")
+    assert not Path("ran").exists()
+
+
+def test_only_the_named_files_are_trusted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regard: Command
+) -> None:
+    (run / "code/other.py").write_text("print('other')\n", "utf-8")
+    monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "new"))
+    assert regard("info", "run", "--trust-code").code == 0
+    names = [line.split()[1] for line in (tmp_path / "new").read_text("utf-8").splitlines()]
+    assert names == ["mine.py"]

@@ -104,6 +104,7 @@ def test_every_head_has_a_switch(runs: list[Path], page: TestClient) -> None:
 
 REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("/look", {"model": 9}, 422, "no such model"),
+    ("/generate", {"model": 9}, 422, "no such model"),
     ("/look", {"edit": "[[edit"}, 422, "edit: isn't TOML"),
     ("/look", {"edit": '[[edit]]\nkind = "zero"'}, 422, "site"),
     ("/look", {"edit": edits.zero("decoder.9.heads.0").to_toml()}, 422, "is not in this model"),

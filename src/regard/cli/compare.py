@@ -239,6 +239,7 @@ def _print_plan(planned: "PlannedComparison") -> None:
 def _print_estimates(planned: "PlannedComparison") -> float:
     """Print parameters, operations and hours of each combination; return the hours of all."""
     from rich.table import Table
+    from rich.text import Text
 
     from regard.comparison.plan import estimate
 
@@ -252,7 +253,8 @@ def _print_estimates(planned: "PlannedComparison") -> float:
         state = "–" if one.state_bytes is None else f"{one.state_bytes:,}"
         counts = (f"{one.cells}", f"{one.parameters:,}", state, f"{one.operations:,}")
         sizes = (one.sizes.get(path, "") for path in planned.sweep.sizes)
-        table.add_row(*one.values.values(), *sizes, *counts, f"{one.seconds / 3600:.3f}")
+        cells = (*one.values.values(), *sizes, *counts, f"{one.seconds / 3600:.3f}")
+        table.add_row(*map(Text, cells))  # brackets in a value aren't markup
     options.print_wide(table)
     click.echo(f"hours: {hours:.2f} for one cell at a time, without process startup")
     return hours
@@ -262,6 +264,7 @@ def _print_table(found: "Comparison") -> None:
     """Print the table; in a narrow terminal, in parts that repeat the compared axes."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from regard.comparison.export import columns_in_parts, readable
 
@@ -271,7 +274,7 @@ def _print_table(found: "Comparison") -> None:
     for part in columns_in_parts(columns, rows, found.sweep, console.width):
         table = Table(*(columns[i] for i in part), box=None, pad_edge=False)
         for row in rows:
-            table.add_row(*(row[i] for i in part))
+            table.add_row(*(Text(row[i]) for i in part))
         console.print(table)
 
 

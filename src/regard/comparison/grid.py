@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -121,7 +121,12 @@ def read_grid(path: Path, named: Any = ()) -> Grid:
     """
     values = parse_toml(read_text(path), where=str(path))
     require_trusted(values, where=str(path), named=named)
-    return convert(values, Grid, where=str(path))
+    grid = convert(values, Grid, where=str(path))
+    # As they will be parsed: a name may be spread over the path of an axis and its value.
+    axes = (f"{axis.path}={value}" for axis in axes_of(grid) for value in axis.values)
+    assigned = [*grid.settings, *chain.from_iterable(grid.options.values()), *axes]
+    require_trusted(assigned, where=str(path), named=named)
+    return grid
 
 
 def change_grid(

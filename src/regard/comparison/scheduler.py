@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from regard.comparison.config import LocalConfig, RayConfig, SlurmConfig
 from regard.comparison.executors import default_jobs, run_locally
@@ -137,7 +138,7 @@ class _Progress:
             if records := read_metrics(path / "metrics.jsonl"):
                 last = records[-1]
                 table.add_row(
-                    name,
+                    Text(name),
                     str(last["step"]),
                     f"{last['loss']:.3f}",
                     f"{last['tokens_per_second']:,}",

@@ -119,6 +119,10 @@ class Submission(NamedTuple):
         return [("the first cells", "\n".join(self.cells[:first])), ("its cell", own[-1])]
 
 
+COMMAND = r"(?:%+[A-Za-z]|!(?!=)).*$"
+"""A command of IPython; a line of Python may also begin with the operator % or !=."""
+
+
 def read_notebook(path: Path) -> Submission:
     """Return the code of a notebook.
 
@@ -129,7 +133,7 @@ def read_notebook(path: Path) -> Submission:
         content = json.loads(read_text(path))
         cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
         sources = [_source(cell["source"]) for cell in cells]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{path}: is not a notebook; save it in Jupyter as .ipynb") from None
     metadata = content.get("metadata")
     about = metadata.get("regard") if isinstance(metadata, Mapping) else None
@@ -140,10 +144,11 @@ def read_notebook(path: Path) -> Submission:
 def _source(source: str | list[str]) -> str:
     """Return the Python code of a cell, without lines such as %timeit and !pip."""
     text = source if isinstance(source, str) else "".join(source)
+    text = text.encode("utf-8", "replace").decode()  # JSON may hold half of a character
     if re.match(r"%%(?!time|timeit|capture|prun)", text):
         return ""  # of another language
-    text = re.sub(r"^[%!].*$", "", text, flags=re.MULTILINE)
-    return re.sub(r"^([ \t]+)[%!].*$", r"\1pass", text, flags=re.MULTILINE)
+    text = re.sub(rf"^{COMMAND}", "", text, flags=re.MULTILINE)
+    return re.sub(rf"^([ \t]+){COMMAND}", r"\1pass", text, flags=re.MULTILINE)
 
 
 def _defines(cell: str, names: Sequence[str]) -> bool:

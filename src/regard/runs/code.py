@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from regard.config import Config, code_paths, map_kinds, parse_toml
+from regard.config import Config, code_paths, map_kinds, parse_toml, parse_value
 from regard.errors import UserError
 from regard.files import read_text, sha256_of, write_file
 
@@ -118,15 +118,20 @@ def _named_files(values: Any) -> set[Path]:
         ends = [match.end() - 1 for match in re.finditer(r"\.py:", values)]
         starts = [0, *(match.end() for match in re.finditer(r"""[\s=,+\[\]{}"']""", values))]
         near = ((i, end) for end in ends for i in starts if end - LONGEST_PATH < i < end)
-        return {Path(values[start:end]) for start, end in near}
+        found = {Path(values[start:end]) for start, end in near}
+        text = values.partition("=")[2]  # of an assignment, whose TOML may have escapes
+        return found if (value := parse_value(text)) == text else found | _named_files(value)
     nested = values if isinstance(values, Sequence) else ()
     return {path for value in nested for path in _named_files(value)}
 
 
 def trust_code(run: Path) -> None:
-    """Trust the files of code in a run's folder from now on."""
-    for path in sorted((run / FOLDER).glob("*.py")):
-        _trust(path)
+    """Trust the files of code that a run's configuration names from now on."""
+    config = run / "config.toml"
+    values = parse_toml(read_text(config), where=str(config)) if config.is_file() else {}
+    for named in code_paths(values):
+        if (path := run / FOLDER / named.name).is_file():
+            _trust(path)
 
 
 def _list() -> Path:

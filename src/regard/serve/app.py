@@ -84,8 +84,10 @@ class Endpoints:
         key = ModelKey(body.model, editable=bool(body.edit))
 
         def begin() -> tuple[Iterator[dict[str, Any]], dict[str, Any] | None]:
-            folder = self._available[body.model].path
-            lines = self._cache.use(key, lambda model: handlers.generate_lines(model, folder, body))
+            def lines_of(model: Run | Adapter) -> Iterator[dict[str, Any]]:
+                return handlers.generate_lines(model, self._available[body.model].path, body)
+
+            lines = self._cache.use(key, lines_of)
             return lines, self._advance(body.model, lines)
 
         with self._worker.slot():
