@@ -87,7 +87,8 @@ def pack(
     `tokenizer` is trained ("characters", "words" or "byte-pairs:SIZE"), or that of a run or of a
     Hugging Face folder ("hf:PATH"); default: 2048 byte pairs. `documents` is auto, files,
     paragraphs, lines or records, whose text is in the field `text`; `validation` is the share of
-    documents to hold out, and `jobs` the number of processes, by default one per core.
+    documents to hold out, and `jobs` the number of processes, by default one per core. They import
+    the main script, so a script calls this under `if __name__ == "__main__":`.
 
     Raises:
         UserError: a file can't be read or encoded, an option is invalid, or `out` holds
@@ -190,7 +191,7 @@ def train(
     out: str | Path,
     recipe: Recipe | str | None = None,
     settings: Sequence[str] = (),
-    test: Path | None = None,
+    test: str | Path | None = None,
     start: Run | str | Path | None = None,
     more_steps: int | None = None,
     mix: str | None = None,

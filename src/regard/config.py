@@ -19,7 +19,7 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from regard.errors import UserError, alternatives, suggestion
+from regard.errors import UserError, alternatives, require_list, suggestion
 
 LARGEST = 10**9
 """Upper bound of numbers without one of their own; no machine has the memory for more."""
@@ -227,6 +227,7 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
     Raises:
         UserError: names the field and the allowed values.
     """
+    require_list(assignments, "settings")
     values = msgspec.to_builtins(config)
     for assignment in assignments:
         path, _, text = assignment.partition("=")

@@ -49,6 +49,8 @@ class ExecutionEnvironment:
             torch.empty(0, device=chosen)
         except (RuntimeError, AssertionError) as error:
             raise UserError(f"--device {device}: can't be used here: {first_line(error)}") from None
+        if threads is not None and threads < 1:
+            raise UserError(f"--threads {threads}: expected 1 or more")
         if threads is not None and threads > MOST_THREADS:
             raise UserError(f"--threads {threads:,}: choose at most {MOST_THREADS:,}")
         if precision == "auto":

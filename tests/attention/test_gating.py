@@ -223,3 +223,18 @@ def test_rwkv7_begins_by_forgetting_little() -> None:
     log_decay = gating(x, *vectors)[3]["log_decay"]
     expected = [-math.exp(-0.5) / (1 + math.exp(x)) for x in (6.5, 1.5)]
     assert [float(log_decay.max()), float(log_decay.min())] == pytest.approx(expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("eps", [0.0, 1e-6])
+def test_keys_in_bfloat16_are_rounded_once(eps: float, autocast: bool) -> None:
+    """A rounded length would scale all channels alike, and a longer key makes the state grow."""
+    _, gating = made("deltanet", qk_norm_eps=eps)
+    key = torch.randn(2, 2, 200, 64).bfloat16()  # after the seed of `made`
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = gating.normalize(key)
+    assert found.dtype == torch.bfloat16
+    wide = key.double()
+    exact = wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()
+    torch.testing.assert_close(found.double(), exact, rtol=1.001 * 2**-8, atol=0.0)

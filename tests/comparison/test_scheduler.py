@@ -17,7 +17,7 @@ from regard import api
 from regard.comparison.folder import read_cells
 from regard.comparison.grid import Grid
 from regard.comparison.plan import estimate, plan_comparison
-from regard.comparison.scheduler import add_to_comparison, train_comparison
+from regard.comparison.scheduler import add_to_comparison, choose_executor, train_comparison
 from regard.comparison.summary import summarize, summarize_suite
 from regard.comparison.table import Comparison
 from regard.errors import UserError
@@ -213,3 +213,9 @@ def test_a_suite_without_seeds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="seeds: expected an integer >= 1"):
         regard.compare_suite("recall", out=tmp_path / "suite", seeds=0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_a_number_of_jobs_below_one_is_refused(tmp_path: Path, jobs: int) -> None:
+    with pytest.raises(UserError, match=f"jobs={jobs}: expected 1 or more"):
+        choose_executor(Grid(task="copy"), tmp_path, jobs)

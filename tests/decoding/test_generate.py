@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.decoding import Sampling, generate_ids, stream
+from regard.errors import UserError
 from regard.models.builders import LanguageModel
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
@@ -212,3 +213,37 @@ def test_a_text_may_fill_the_block_and_no_more() -> None:
         ValueError, match=f"{BLOCK + 1} tokens don't fit the model's context length"
     ):
         generate_ids(model, [[2], prompt], max_new_tokens=new + 1)
+
+
+class Elsewhere(nn.Module):
+    """A model on another device, which notes where its ids are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, device="meta"))
+        self.seen: list[str] = []
+
+    def init_state(self, batch: int, capacity: int) -> None:
+        del batch, capacity
+
+    def extend(self, ids: Tensor, states: None, mask: object = None) -> tuple[Tensor, None]:
+        del mask
+        self.seen.append(ids.device.type)
+        return torch.zeros(len(ids), 5), states
+
+
+def test_ids_go_to_the_device_of_the_model() -> None:
+    model = Elsewhere()
+    generate_ids(model, [[1, 2]], max_new_tokens=1)
+    assert model.seen == ["meta"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "new", "says"),
+    [([[1], []], 3, "none of them empty"), ([], 3, "rows of ids"), ([[1]], 0, "must be ≥ 1")],
+)
+def test_ids_that_nothing_follows_are_refused(
+    prompts: list[list[int]], new: int, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        generate_ids(Elsewhere(), prompts, max_new_tokens=new)

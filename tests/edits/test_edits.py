@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -17,7 +18,7 @@ from regard.decoding.package import compile, with_package
 from regard.decoding.prepare import prepare
 from regard.edits.activations import activations, text_inputs
 from regard.edits.apply import edited
-from regard.edits.edit import Edit, Edits
+from regard.edits.edit import Edit, Edits, zero
 from regard.edits.sites import PAIRS, sites
 from regard.edits.words import word_positions
 from regard.errors import UserError
@@ -300,3 +301,10 @@ def test_evaluate_reads_edits_and_writes_no_report(regard: Any, run: Path) -> No
     refused(regard("evaluate", run, "pairs.tsv", "--edit", file, "--baseline", "a"), "--edit")
     file.write_text('[[edit]]\nkind = "zero"\nsite = "decoder.9.residual"\n')
     refused(regard("evaluate", run, "pairs.tsv", "--edit", file), "decoder.9.residual: is not in")
+
+
+def test_a_position_may_be_an_integer_of_a_library() -> None:
+    assert zero("s", at=np.int64(3)) == zero("s", at=torch.tensor(3)) == zero("s", at=3)
+    assert zero("s", at=np.array([1, 2])) == zero("s", at=(1, 2))
+    with pytest.raises(TypeError):
+        zero("s", at=[1.7])

@@ -142,7 +142,7 @@ def test_a_seed_that_is_none_is_missing(seed: object, book: dict[str, Any], tmp_
 
 
 def test_operators_may_begin_a_line(book: dict[str, Any], tmp_path: Path) -> None:
-    source = "def f(a, b):\n    return (\n        a\n        != b\n    ), (\n        a\n        % b\n    )"
+    source = "def f(a, b):\n    return (a\n        != b\n    ), (\n        a\n        % b)"
     book["cells"].append(code(source))
     assert read_notebook(save(book, tmp_path)).cells[-1] == source
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data import IGNORE
@@ -194,3 +195,17 @@ def test_a_question_and_its_document_have_different_dropout() -> None:
     modules = dropouts(model)
     set_row_keys(modules, make_row_keys(len(modules), 0, 0, batch.row_numbers))
     assert not torch.equal(*model.vectors(batch))
+
+
+def test_similarities_keep_single_precision_under_autocast() -> None:
+    """Documents whose cosines are equal in bfloat16 remain different."""
+    config = EncoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=16)
+    model = make_model(config, EmbeddingHeadConfig(), 20)
+    assert isinstance(model, Embedder)
+    questions = F.normalize(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.1, 0.0]]), dim=-1)
+    documents = F.normalize(torch.tensor([[1.0, 0.0, 0.05], [1.0, 0.0, 0.0]]), dim=-1)
+    call = questions, documents, torch.tensor([[0], [1]]), torch.arange(2)
+    expected = model.contrast(*call)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model.contrast(*call)
+    torch.testing.assert_close(found, expected)

@@ -313,3 +313,15 @@ def test_a_conversation_is_its_turns_one_after_the_other(turns: list[tuple[str, 
     longest = sum(map(len, pair)) - 1
     with pytest.raises(UserError, match="context length is"):
         encode_pairs(BARE, [example], longest - 1)
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_a_history_grows_turn_by_turn(n: int) -> None:
+    turns = [("a", "b"), ("c", "a"), ("b", "b")]
+    question = Example(text="c", where="")
+    whole = encode_questions(BARE.with_history(turns), [question], 99)
+    grown = BARE.with_history(turns[:n]).with_history(turns[n:])
+    assert encode_questions(grown, [question], 99) == whole
+    begun = BARE.with_history(turns[:n])
+    rest = Example(text="c", turns=tuple(turns[n:]), where="")
+    assert encode_questions(begun, [rest], 99) == whole

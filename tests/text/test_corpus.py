@@ -1,7 +1,9 @@
 """Documents and their places, whatever the line ends."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.files import read_text
 from regard.text.corpus import Document, read_corpus, read_documents, read_lines
+from regard.training.sources.choose import find_packed
 
 lines_of_text = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"), max_size=12),
@@ -99,3 +102,14 @@ def test_names_of_files_are_not_documents(tmp_path: Path, monkeypatch: pytest.Mo
         read_documents(["a.txt", "b.txt"])
     for texts in (["", "Ada was born."], ["Ada " * 2000]):
         assert [document.text for document in read_documents(texts)] == texts
+
+
+def test_paths_and_texts_are_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    mixed: Any = [tmp_path / "a.txt", "b.txt"]
+    for read in (read_documents, find_packed):
+        with pytest.raises(UserError, match="document 2 is a text, but others are paths"):
+            read(mixed)
+    several: Any = (x for x in ("a", "b"))
+    assert [one.text for one in read_documents(several)] == ["a", "b"]
+    assert len(read_documents(np.array(["a", "b"], dtype=object))) == 2

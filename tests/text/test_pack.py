@@ -8,6 +8,7 @@ import lzma
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from killed import Killed
 from platforms import imitate, refuse_to_replace_folders
 from refusals import refusal
 from regard import files
-from regard.errors import UserError
+from regard.errors import RegardError, UserError
 from regard.files import hold_lock
 from regard.text import pack
 from regard.text.config import CharactersConfig, TokenizerConfig
@@ -361,3 +362,11 @@ def test_windows_has_at_most_61_workers(tmp_path: Path, monkeypatch: pytest.Monk
     imitate("win32", concurrent.futures.process, monkeypatch)
     with pack._encoding(number_tokenizer(9), tmp_path, iter([]), 64, "<u2") as encoded:
         assert list(encoded) == []
+
+
+def test_a_lost_worker_names_the_guard_of_scripts(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RegardError, match="__main__"),
+        pack._discarding(tmp_path / "partial", tmp_path / "out"),
+    ):
+        raise BrokenProcessPool

@@ -214,8 +214,10 @@ def _into(gate: Gate, x: Tensor) -> Tensor:
 
 def _unit(x: Tensor, eps: float = 0.0) -> Tensor:
     """Return x / √(x² + eps), of length 1 without eps, in half the time of `F.normalize`."""
-    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / length.clamp_min(1e-12) if not eps else x * (length.square() + eps).rsqrt()
+    wide = at_least_float32(x)  # a length in bfloat16 would scale all channels by its rounding
+    length: Tensor = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    unit = wide / length.clamp_min(1e-12) if not eps else wide * (length.square() + eps).rsqrt()
+    return as_dtype(unit, x.dtype)
 
 
 class Steps(nn.Module):

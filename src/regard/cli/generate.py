@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-new-tokens",
     type=options.COUNT,
-    help="Number of tokens to generate. Default: fill the context.",
+    help="Number of tokens to generate. Default: fill the context of the longest prompt.",
 )
 @click.option("--stop-string", help="Text that ends the continuation, not printed.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it stands, without the template.")

@@ -32,6 +32,7 @@ from regard.comparison.ray_tasks import connect_to_ray, run_on_ray
 from regard.comparison.slurm_jobs import require_slurm, run_on_slurm
 from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
+from regard.errors import UserError
 from regard.training.loggers import read_metrics
 
 Executor = Callable[[Sequence[Path]], Iterator[Path]]
@@ -89,6 +90,8 @@ def choose_executor(grid: Grid, out: Path, jobs: int | None) -> Executor:
     Raises:
         UserError: a library is missing, or there is no cluster.
     """
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs={jobs}: expected 1 or more")
     threads = grid.cell.threads
     match grid.executor:
         case LocalConfig():

@@ -76,13 +76,14 @@ def encode_prompts(
 ) -> Prompts:
     """Encode prompts: as questions if the run answers questions, unless `raw`; or to be continued.
 
-    By default, `max_new_tokens` fills the context.
+    By default, `max_new_tokens` fills the context of the longest prompt, for all rows.
 
     Raises:
         UserError: the model doesn't generate; there are no prompts, or one is empty, too long, or
             can't be encoded; there are no new tokens; or an encoder–decoder's source is raw.
     """
     require_list(prompts, "prompts")
+    prompts = list(prompts)
     if not prompts:
         raise UserError("prompts: expected one or more, not an empty list")
     if max_new_tokens is not None and max_new_tokens < 1:
@@ -178,10 +179,19 @@ class Decoding:
         max_new_tokens: int,
         device: torch.device | None = None,
     ) -> "Decoding":
-        """Read the prompts, with capacity for the new tokens.
+        """Read the prompts, with capacity for the new tokens, by default on the model's device.
 
         The last new token needs no place: nothing comes after it.
+
+        Raises:
+            UserError: there are no prompts, one is empty, or there are no new tokens.
         """
+        if max_new_tokens < 1:
+            raise UserError(f"the number of new tokens must be ≥ 1, not {max_new_tokens}")
+        if not len(prompts) or not all(map(len, prompts)):
+            raise UserError("prompts: expected rows of ids, none of them empty")
+        if device is None and isinstance(model, torch.nn.Module):
+            device = next(model.parameters()).device
         model = prepare(model)
         lengths = lengths_of(prompts)
         longest = int(lengths.max())

@@ -94,6 +94,8 @@ class Recorder:
         def keep(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
             by_token = place.endswith(STATES)
             first = int(tokens.positions[0, 0]) if by_token else 0
+            if torch.is_grad_enabled() and not x.requires_grad:  # after frozen parameters
+                x.requires_grad_()
             self.steps.setdefault(place, {})[first] = x
             return x
 

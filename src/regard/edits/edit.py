@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -210,9 +211,9 @@ def mean(site: str, texts: Sequence[str], *, at: Any = None) -> Mean:
     >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this head isn't needed
     ['Rome']
     """
-    if isinstance(texts, str) or not texts:
+    if isinstance(texts, str) or not (texts := tuple(texts)):
         raise UserError(f"mean {site}: expected a list of texts")
-    return Mean(site=site, texts=tuple(texts), at=_at(at))
+    return Mean(site=site, texts=texts, at=_at(at))
 
 
 def cut(site: str, *, query: Any = None, key: Any = None, how: CutKind | None = None) -> Cut:
@@ -261,12 +262,13 @@ def steer(site: str, vector: Sequence[float], *, scale: float = 1.0, at: Any = N
 
 
 def _at(at: Any) -> At:
-    """Return positions as data; a range or list becomes a tuple."""
+    """Return positions as data: one may be an integer of NumPy, several a range or an array."""
     if at is None or isinstance(at, str):
         return at
-    if isinstance(at, int):
-        return int(at)
-    return tuple(int(place) for place in at)
+    try:
+        return index(at)
+    except TypeError:
+        return tuple(map(index, at))
 
 
 def _shown(value: Any) -> str:

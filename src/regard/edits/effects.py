@@ -38,6 +38,7 @@ from regard.runs.run import Run
 METHODS = ("patching", "attribution")
 
 
+@torch.inference_mode(False)
 def effects(
     run: Run,
     clean: str | Sequence[str],

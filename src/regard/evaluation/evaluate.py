@@ -259,7 +259,7 @@ def _score(
     if isinstance(data, str | Path) and is_text(run, Path(data)):
         text = text_perplexity(run, read_texts(run, Path(data)), environment)
         return replace(text, in_training=is_training_text(run, Path(data)) or None)
-    questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
+    questions = read_questions(Path(data)) if isinstance(data, str | Path) else list(data)
     scored = evaluate_questions(
         run,
         questions,

@@ -112,7 +112,7 @@ class View:
 
     def with_detail(self, heads: Sequence[HeadIndex]) -> "View":
         """Return a view with exact scores of other heads."""
-        return replace(self, detail=tuple(heads))
+        return replace(self, detail=tuple((int(i), int(j), int(h)) for i, j, h in heads))
 
     def opening(self, view: str, *, layer: int = 0, head: int = 0, map: int = 0) -> "View":
         """Return a view whose page opens on one of its views and on a head, from 0.
@@ -124,7 +124,7 @@ class View:
         """
         if view not in VIEWS:
             raise UserError(f"{view}: no such view; {alternatives(view, VIEWS)}")
-        chosen = (map, layer, head)
+        chosen = (int(map), int(layer), int(head))
         if not _has(self.panels[0], chosen):
             raise _missing(chosen)
         detail = None if view == "step by step" else self.detail

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attention
+from regard.attention.base import without_autocast
 from regard.attention.state import last_real
 from regard.data import IGNORE
 from regard.data.batch import Batch
@@ -289,7 +290,8 @@ class Embedder(nn.Module):
         """Return the contrastive loss of vectors; equal documents are not negatives."""
         same = (document_ids[:, None] == document_ids[None]).all(-1)
         others = same & ~torch.eye(len(same), dtype=torch.bool, device=same.device)
-        scores = questions @ documents.mT / self.head.temperature
+        with without_autocast(questions):  # similarities would be rounded to bfloat16
+            scores = questions @ documents.mT / self.head.temperature
         return cross_entropy(scores.masked_fill(others, float("-inf")), labels)
 
 

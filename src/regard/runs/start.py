@@ -116,7 +116,7 @@ def require_same(start: Run, recipe: Recipe, parts: Sequence[str]) -> None:
             )
 
 
-def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
+def convert(start: Run, out: str | Path, settings: Sequence[str]) -> Run:
     """Save the weights of a run as a run with other settings, and return it in evaluation mode.
 
     `settings` such as "model.attention.kind=elu" change the mechanism, the positions, or other
@@ -126,11 +126,11 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
         UserError: a setting changes the shape of a tensor, or isn't one of the model; `out` exists.
         UnsupportedError: the mechanism lacks a feature that the model requires.
 
-    >>> from pathlib import Path
-    >>> other = regard.convert(run, Path("windowed"), ["model.attention.kind=sliding-window"])
+    >>> other = regard.convert(run, "windowed", ["model.attention.kind=sliding-window"])
     >>> other.recipe.model.attention
     SlidingWindowConfig(size=32, block_size=16)
     """
+    out = Path(out)
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
     recipe = override(start.recipe, settings)

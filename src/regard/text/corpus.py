@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from regard.errors import UserError
 from regard.files import decode_json, exists
@@ -271,6 +271,22 @@ def read_whole(files: Iterable[TextFile], documents: str, field: str = "text") -
     return [Document("".join(texts), where) for texts, where in zip(parts, places, strict=True)]
 
 
+def paths_among(parts: Sequence[object]) -> list[Path]:
+    """Return the parts of a corpus if they are paths; none if they are texts.
+
+    Raises:
+        UserError: only some are paths.
+    """
+    paths = [part for part in parts if isinstance(part, Path)]
+    if paths and len(paths) < len(parts):
+        number = next(i for i, part in enumerate(parts, 1) if not isinstance(part, Path))
+        raise UserError(
+            f"document {number} is a text, but others are paths; give Path(…) for each file, or "
+            "texts alone"
+        )
+    return paths
+
+
 def read_documents(
     corpus: Corpus,
     documents: str = "lines",
@@ -283,15 +299,14 @@ def read_documents(
     Raises:
         UserError: a file can't be read, or there is no text.
     """
-    parts = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
-    if files := [part for part in parts if isinstance(part, Path)]:
+    parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
+    if files := paths_among(parts):
         return read_corpus(files, documents, field=field, blank_lines=blank_lines)
     if not parts:
         raise UserError("the corpus holds no document")
-    texts: list[str | Document] = [part for part in parts if not isinstance(part, Path)]
-    if isinstance(first := texts[0], str) and exists(first):
+    if isinstance(first := parts[0], str) and exists(first):
         raise UserError(f"document 1 is the name {first!r}; to read the file, give Path({first!r})")
     return [
         Document(text, f"document {i}") if isinstance(text, str) else text
-        for i, text in enumerate(texts, 1)
+        for i, text in enumerate(parts, 1)
     ]

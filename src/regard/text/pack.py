@@ -222,8 +222,9 @@ def _discarding(folder: Path, out: Path) -> Iterator[None]:
         ) from None
     except BrokenProcessPool:
         raise RegardError(
-            f"{out}: a worker process was killed, perhaps for its memory; repeat the command with "
-            "fewer --jobs, which continues from what is written"
+            f"{out}: a worker process ended. If memory is short, repeat the command with fewer "
+            "--jobs, which continues from what is written; in a script, call pack under `if "
+            "__name__ == '__main__':`, as workers import it"
         ) from None
 
 

@@ -66,6 +66,7 @@ class Template:
     """A template in the ids of a tokenizer. Fields are encoded separately and never parsed."""
 
     document, prompt, completion = _around("document"), _around("question"), _around("answer")
+    turn = _around("question")  # the prompt without a history
     first, second = _around("first"), _around("second")
     source, target = _around("source"), _around("target")
 
@@ -88,9 +89,9 @@ class Template:
         return [start, *self.target.prefix, *ids]
 
     def encode_turns(self, fields: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return alternating questions and answers, with the affixes of prompts and completions."""
-        affixes = (self.prompt, self.completion)
-        return [affixes[i % 2].around(ids) for i, ids in enumerate(fields)]
+        """Return alternating questions and answers with their affixes, the first with the history."""
+        affixes = (self.turn, self.completion)
+        return [(affixes[i % 2] if i else self.prompt).around(x) for i, x in enumerate(fields)]
 
     def with_history(self, turns: Sequence[tuple[str, str]]) -> "Template":
         """Return this template with earlier questions and answers before each prompt.
@@ -100,8 +101,9 @@ class Template:
         """
         fields = [self.tokenizer.encode(text) for turn in turns for text in turn]
         template = copy(self)
-        earlier = chain(*self.encode_turns(fields))
-        template.prompt = Affixes((*earlier, *self.prompt.prefix), self.prompt.suffix)
+        if fields:
+            earlier = chain(*self.encode_turns(fields))
+            template.prompt = Affixes((*earlier, *self.turn.prefix), self.turn.suffix)
         return template
 
     def join(

@@ -230,6 +230,7 @@ def best_parts(
     return max(at_least, round(batch.positions / processes / tokens))
 
 
+@torch.enable_grad()
 def accumulate_gradients(
     loss: Callable[[Batch], Tensor],
     parts: Iterable[Batch],

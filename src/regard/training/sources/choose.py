@@ -10,7 +10,7 @@ from regard.runs.recipes import TASKS
 from regard.tasks.examples import Examples, require_answers
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TEXT_TASKS, TaskConfig
-from regard.text.corpus import Corpus
+from regard.text.corpus import Corpus, paths_among
 from regard.text.packed import find_corpora
 from regard.training.sources.base import Source
 from regard.training.sources.documents import DocumentSource
@@ -26,7 +26,7 @@ def choose_source(
     task: str,
     data: Corpus | Examples | None = None,
     *,
-    test: Path | None = None,
+    test: str | Path | None = None,
     mix: str | None = None,
 ) -> Source:
     """Return the source of `regard train`: "questions", "text", or a task of `regard tasks`.
@@ -55,13 +55,13 @@ def choose_source(
     return _task_source(task, cast("Examples | None", data), test)
 
 
-def _task_source(task: str, data: Examples | None, test: Path | None) -> Source:
+def _task_source(task: str, data: Examples | None, test: str | Path | None) -> Source:
     if isinstance(TASKS[task].task, ProbeConfig):
         if data is not None:
             raise own_rows_only(task)
         return ProbeSource(task)
     if isinstance(data, str | Path):
-        return RowSource(task, Path(data), test)
+        return RowSource(task, Path(data), None if test is None else Path(test))
     given = None if data is None else list(data)
     return ExampleSource(task, require_answers(given) if given else given)
 
@@ -122,9 +122,7 @@ def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
 
 
 def _packed_among(paths: Sequence[object]) -> list[Path]:
-    found: dict[object, list[Path]] = {
-        path: find_corpora(path) for path in paths if isinstance(path, Path)
-    }
+    found = {path: find_corpora(path) for path in paths_among(paths)}
     if not any(found.values()):
         return []
     for path, corpora in found.items():

@@ -23,7 +23,7 @@ from regard.files import write_file
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
-from regard.text.corpus import Corpus, Document, Piece, cut_pieces, read_documents
+from regard.text.corpus import Corpus, Document, Piece, cut_pieces, paths_among, read_documents
 from regard.text.files import PACKED, has_records
 from regard.text.pack import encode_batch, held_alone, pack_corpus
 from regard.text.packed import (
@@ -77,7 +77,7 @@ class TextSource(Source):
         require_parent(recipe.training, start is not None)  # before a long tokenization
         corpus = self.corpus
         parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
-        if paths := [part for part in parts if isinstance(part, Path)]:
+        if paths := paths_among(parts):
             return _prepare_files(paths, recipe, tokenizer, out, start)
         documents = read_documents(parts)
         text = _encode_documents(documents, recipe, tokenizer)
