@@ -89,7 +89,7 @@ class Template:
         return [start, *self.target.prefix, *ids]
 
     def encode_turns(self, fields: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return alternating questions and answers with their affixes, the first with the history."""
+        """Return questions and answers in turn with their affixes, the first with the history."""
         affixes = (self.turn, self.completion)
         return [(affixes[i % 2] if i else self.prompt).around(x) for i, x in enumerate(fields)]
 
