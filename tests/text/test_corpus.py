@@ -112,4 +112,5 @@ def test_paths_and_texts_are_not_mixed(tmp_path: Path) -> None:
             read(mixed)
     several: Any = (x for x in ("a", "b"))
     assert [one.text for one in read_documents(several)] == ["a", "b"]
-    assert len(read_documents(np.array(["a", "b"], dtype=object))) == 2
+    array: Any = np.array(["a", "b"], dtype=object)
+    assert len(read_documents(array)) == 2
