@@ -1,8 +1,10 @@
 """What each family generates, from its prompts and back to text; beams of what reads a source."""
 
 import re
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -190,7 +192,8 @@ def test_a_run_of_questions_answers_in_its_template_and_continues_only_raw() -> 
     (text,) = api.generate(run, [PROMPTS[0]], max_new_tokens=4)
     assert text.strip() == found.answered
     assert api.generate(run, [PROMPTS[0]], max_new_tokens=4, raw=True)[0].startswith(PROMPTS[0])
-    (best,) = api.beam_search(run, [PROMPTS[0]], num_beams=1, max_new_tokens=4, raw=True)
+    column: Any = np.array(PROMPTS[:1], dtype=object)  # as that of a table
+    (best,) = api.beam_search(run, column, num_beams=1, max_new_tokens=4, raw=True)
     assert best[0].text.startswith(PROMPTS[0])
 
 

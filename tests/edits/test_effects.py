@@ -80,6 +80,15 @@ def test_attribution_is_exact_where_the_rest_is_linear() -> None:
     assert "rank correlation 1.000" in "\n".join(found.lines())
 
 
+def test_attribution_needs_no_trainable_parameters_and_no_gradient_mode() -> None:
+    run = family_run("rnn, identity")
+    expected = effects(run, TEXT, OTHER, metric=METRIC, sites="residual").attribution
+    run.model.requires_grad_(requires_grad=False)
+    with torch.inference_mode():
+        found = effects(run, TEXT, OTHER, metric=METRIC, sites="residual").attribution
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("family", ["decoder, hybrid", "encoder-decoder", "perceiver"])
 def test_integrated_steps_of_all_embeddings_sum_to_the_total(family: str) -> None:
     run = family_run(family)

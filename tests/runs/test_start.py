@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
 
 def test_nothing_is_overwritten(parent: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists"):
-        convert(parent, tmp_path, ["model.attention.kind=elu"])
+        convert(parent, str(tmp_path), ["model.attention.kind=elu"])
 
 
 def test_ancestors_are_found_from_any_folder(

@@ -65,6 +65,14 @@ def test_loss_is_the_mean_over_targets_and_nothing_else() -> None:
     assert mean_loss(model, [batch], CPU) == pytest.approx(sum(losses) / len(losses), rel=1e-6)
 
 
+@torch.no_grad()
+def test_gradients_are_computed_where_they_are_off() -> None:
+    """As in notebooks that look inside models."""
+    model = make_model()
+    add_gradients(model, examples([5]))
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
 def test_what_stands_in_the_padding_does_not_matter() -> None:
     batch, model = examples([16, 5]), make_model()
     texts = batch.inputs["input_ids"]
