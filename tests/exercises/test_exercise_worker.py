@@ -30,7 +30,12 @@ def test_a_system_sets_the_limits_that_it_has(
 ) -> None:
     """The process of the test stays as it is."""
     found: dict[str, tuple[int, int]] = {}
-    resource = SimpleNamespace(setrlimit=found.__setitem__, **{name: name for name in LIMITS})
+    resource = SimpleNamespace(
+        setrlimit=found.__setitem__,
+        getrlimit=lambda name: (7, 7 if name == "RLIMIT_FSIZE" else -1),
+        RLIM_INFINITY=-1,
+        **{name: name for name in LIMITS},
+    )
     monkeypatch.setitem(sys.modules, "resource", resource)
     files = SimpleNamespace(
         devnull="", O_RDWR=0, open=lambda *_: 0, dup2=lambda *_: 0, setsid=lambda: None
@@ -42,3 +47,4 @@ def test_a_system_sets_the_limits_that_it_has(
     assert found.keys() == set(names)
     assert found.get("RLIMIT_CPU") == seconds
     assert found.get("RLIMIT_DATA") in (None, (100, 100))
+    assert found.get("RLIMIT_FSIZE") in (None, (7, 7))  # a hard limit below the one asked for
