@@ -235,6 +235,10 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
             assignment.encode()
         except UnicodeEncodeError:
             raise UserError(f"{where}: {assignment!a}: isn't UTF-8") from None
+        if not path.strip():
+            raise UserError(
+                f"{where}: {assignment}: names no field; write section.field=value without spaces"
+            )
         try:
             _assign(type(config), values, path.split("."), text)
         except UserError as error:

@@ -6,6 +6,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,3 +220,23 @@ def test_a_suite_without_seeds_is_refused(tmp_path: Path) -> None:
 def test_a_number_of_jobs_below_one_is_refused(tmp_path: Path, jobs: int) -> None:
     with pytest.raises(UserError, match=f"jobs={jobs}: expected 1 or more"):
         choose_executor(Grid(task="copy"), tmp_path, jobs)
+
+
+@pytest.mark.parametrize("changed", ["code", "precision"])
+def test_other_code_or_precision_is_refused_and_nothing_changes(
+    changed: str, tmp_path: Path
+) -> None:
+    code, says = tmp_path / "mine.py", r"two versions of mine\.py|differ in --precision"
+    code.write_text(
+        "from regard.attention import Softmax\n\n\nclass Mine(Softmax):\n    name = 'mine'\n"
+    )
+    usual: dict[str, Any] = {"over": {KIND: ["softmax", f"{code}:Mine"]}, "tune": {}, "seeds": 1}
+    trained(tiny_grid(**usual), tmp_path / "sweep")
+    before = contents(tmp_path / "sweep")
+    if changed == "code":
+        code.write_text(code.read_text() + "\n")
+    else:
+        usual["cell"] = {"precision": "bfloat16"}
+    with pytest.raises(UserError, match=says):
+        trained(tiny_grid(**usual), tmp_path / "sweep")
+    assert contents(tmp_path / "sweep") == before

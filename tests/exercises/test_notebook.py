@@ -110,7 +110,7 @@ def test_a_function_that_is_missing_or_broken_scores_0(
 def test_another_seed_may_be_given(book: dict[str, Any], tmp_path: Path) -> None:
     del book["metadata"]["regard"]
     folder = save(book, tmp_path).parent
-    with pytest.raises(UserError, match="seed: is missing; pass the student's --seed"):
+    with pytest.raises(UserError, match="seed: is no seed; pass the student's --seed"):
         grade_folder(folder, run)
     assert len(grade_folder(folder, run, seed=3)) == len(NAMES)
 

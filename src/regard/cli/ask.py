@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -98,7 +99,7 @@ def ask(
     if searched is None:
         click.echo(
             f"no evidence: {run} has no index of its text; to make one: "
-            f"regard index TEXT --out {run / RUN_INDEX}",
+            f"regard index TEXT --out {quote(str(run / RUN_INDEX))}",
             err=True,
         )
 

@@ -1,5 +1,7 @@
 """regard compare"""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +138,8 @@ def compare(
             return
         if out is None:
             raise UserError("there is no folder for the cells; add --out FOLDER")
-        found = train_comparison(planned, out, jobs=jobs, add=add)
+        with _stop_explained(out):
+            found = train_comparison(planned, out, jobs=jobs, add=add)
     options.write_json(json_file, {"rows": found.table(), "failures": found.failures()})
     _print(found)
 
@@ -175,10 +178,24 @@ def _compare_suite(
         total = sum(len(one.combinations) * one.grid.seeds for one in planned)
         click.echo(f"{suite}: {total:,} cells in {len(planned)} comparisons, {hours:.2f} hours")
         return
-    for task, found in train_suite(planned, out, jobs=jobs):
-        click.echo(f"{task}:")
-        _print(found)
+    with _stop_explained(out):
+        for task, found in train_suite(planned, out, jobs=jobs):
+            click.echo(f"{task}:")
+            _print(found)
     click.echo(f"Index: {out / INDEX}")
+
+
+@contextmanager
+def _stop_explained(out: Path) -> Iterator[None]:
+    """Say after Ctrl-C that a comparison goes on where it stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from regard.training.loop import InterruptedTraining
+
+        raise InterruptedTraining(
+            f"stopped; all is saved in {out}. To go on, repeat the command"
+        ) from None
 
 
 def _show_suite(out: Path) -> None:

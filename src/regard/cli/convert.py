@@ -70,7 +70,7 @@ def convert(
         else:
             click.echo(f"after: {after.lines()[0] if after else 'no perplexity'}")
     else:
-        click.echo(f"To score it: regard evaluate {out} FILE")
+        click.echo(f"To score it: regard evaluate {quote(str(out))} FILE")
     if steps is not None:
         _train(made, steps, chosen)
         if score := _score(made, parent, text):

@@ -2,6 +2,7 @@
 
 from itertools import groupby
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -53,8 +54,8 @@ def new(folder: Path, course: str | None, seed: int | None) -> None:
     write_folder(folder, {name: text.encode() for name, text in files.items()})
     count = sum(map(len, chosen.values()))
     click.echo(f"{count} exercises, seed {seed}: " + ", ".join(str(folder / x) for x in files))
-    click.echo(f"To solve them: jupyter lab {folder}")
-    click.echo(f"To grade them: regard exercises check {folder}")
+    click.echo(f"To solve them: jupyter lab {quote(str(folder))}")
+    click.echo(f"To grade them: regard exercises check {quote(str(folder))}")
 
 
 @exercises.command()

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class OutputFile(click.Path):
+class NamedPath(click.Path):
+    """A path that isn't empty, as an unset variable of the shell is: that is the current folder."""
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
+        if not str(value):
+            self.fail("is empty; name a file or folder", param, ctx)
+        return Path(super().convert(value, param, ctx))
+
+
+class OutputFile(NamedPath):
     """Path of an output file, with one of `endings` if given; checked before the work begins."""
 
     def __init__(self, *endings: str) -> None:
@@ -22,7 +31,7 @@ class OutputFile(click.Path):
         self.endings = endings
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
-        path = Path(value)
+        path = super().convert(value, param, ctx)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise UserError(f"{path}: can't be written; name a file in a folder that exists")
         if self.endings and path.suffix not in self.endings:
@@ -32,14 +41,14 @@ class OutputFile(click.Path):
         return path
 
 
-class NewFolder(click.Path):
+class NewFolder(NamedPath):
     """Path of a folder to create, which must not exist."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
-        path = Path(value)
+        path = super().convert(value, param, ctx)
         if path.exists():
             raise UserError(f"{path}: exists; choose another --out")
         return path
@@ -54,7 +63,7 @@ class Choice(click.Choice[str]):
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PATH = click.Path(path_type=Path)
+PATH = NamedPath(path_type=Path)
 COUNT = click.IntRange(min=1)
 SEEDS = click.IntRange(0, 2**32 - 1)
 
@@ -69,7 +78,7 @@ HISTORY = click.option(
     help="File with the earlier turns of the conversation, one record of JSONL.",
 )
 RUN = click.argument("run", type=PATH)
-FOLDER = click.Path(path_type=Path, file_okay=False)
+FOLDER = NamedPath(path_type=Path, file_okay=False)
 OUT = click.option("--out", type=PATH, required=True, help="Folder to create.")
 NEW = click.option("--out", type=NewFolder(), required=True, help="Folder to create.")
 JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")

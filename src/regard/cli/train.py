@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -274,6 +275,8 @@ def _split(arguments: tuple[str, ...], seed: int | None) -> tuple[list[Path], li
     """Split files from settings, `section.field=value`, unless that is a file; add the seed."""
     from regard.files import exists
 
+    if "" in arguments:
+        raise UserError("a file's name is empty; name a file, or leave it out")
     settings = [a for a in arguments if "=" in a and not exists(a)]
     files = [Path(a) for a in arguments if a not in settings]
     return files, [*settings, *_seed_setting(seed)]
@@ -346,7 +349,7 @@ def _execute(plan: "Plan", execution: _Execution, *, timed: bool = False) -> boo
     else:
         click.echo(f"weights: of the last step, {progress.step:,}; no validation loss is measured")
     if plan.run.recipe.task is not None:
-        click.echo(f"To score it: regard evaluate {plan.run.path}")
+        click.echo(f"To score it: regard evaluate {quote(str(plan.run.path))}")
     click.echo(f"Run: {plan.run.path}")
     return True
 

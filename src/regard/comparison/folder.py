@@ -12,7 +12,7 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ import msgspec
 from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, as_text
 from regard.config import flatten, parse_toml, to_toml
 from regard.errors import UserError
-from regard.files import decode_json, fingerprint_of, hold_lock, read_text, write_file
+from regard.files import decode_json, fingerprint_of, hold_lock, read_table, read_text, write_file
 from regard.models.head_config import with_labels
 from regard.models.pattern import to_text
 from regard.runs.claim import Claim
@@ -108,6 +108,10 @@ class Cell:
     recipe: dict[str, Any]
     """Plain values of config.toml."""
     outcome: Outcome | None
+    code: Mapping[str, str] = field(default_factory=dict)
+    """sha256 of each file of custom code."""
+    settings: CellSettings | None = None
+    """Execution options; None for a run that isn't in the comparison."""
 
     def value(self, axis: str) -> str:
         """Return the value of an axis as text; empty if the recipe has no such field."""
@@ -306,7 +310,20 @@ def read_cell(path: Path) -> Cell:
     values = parse_toml(read_text(config), where=str(config))
     if not isinstance(values.get("seed"), int):
         raise UserError(f"{config}: has no seed; restore it from a copy")
-    return Cell(path, values, read_outcome(path))
+    origin = path / "origin.json"
+    code = read_table(origin).get("code", {}) if origin.is_file() else {}
+    return Cell(path, values, read_outcome(path), code, _read_settings(path))
+
+
+def _read_settings(path: Path) -> CellSettings | None:
+    """Read the execution options of a cell; None for another run."""
+    file = path / "cell.json"
+    try:
+        return decode_json(file.read_bytes(), CellSettings)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(f"{file}: is damaged ({error}); restore it from a copy") from None
 
 
 def read_outcome(path: Path) -> Outcome | None:
@@ -330,8 +347,11 @@ def require_equal(cells: Sequence[Cell], planned: Sequence[Cell], sweep: Sweep) 
     """Check that cells differ only in the axes, the options of their values, and the seed.
 
     Raises:
-        UserError: they differ in other fields, which the message lists.
+        UserError: they differ in other fields, in the version of a file of code, or in an execution
+            option, which the message names.
     """
+    _require_equal_code([*planned, *cells])
+    _require_equal_settings([*planned, *cells])
     axes = [*sweep.axes, *sweep.sizes]
     _require_equal_but([*planned[:1], *cells], [*axes, *sweep.options])
     rows: dict[tuple[str, ...], list[Cell]] = {}
@@ -354,6 +374,28 @@ def _require_equal_but(cells: Sequence[Cell], axes: Sequence[str]) -> None:
                 f"{cell.path.parent}: its runs differ in {', '.join(differing)}; add --over "
                 f"{differing[0]}=…, or choose another --out"
             )
+
+
+def _require_equal_code(cells: Sequence[Cell]) -> None:
+    hashes: dict[str, str] = {}
+    for cell in cells:
+        for name, digest in cell.code.items():
+            if hashes.setdefault(name, digest) != digest:
+                raise UserError(
+                    f"{cell.path.parent}: its runs have two versions of {name}; choose another "
+                    "--out, or rename one of the files"
+                )
+
+
+def _require_equal_settings(cells: Sequence[Cell]) -> None:
+    known = [(cell, msgspec.structs.asdict(cell.settings)) for cell in cells if cell.settings]
+    for cell, options in known:
+        for name, value in options.items():
+            if value != (other := known[0][1][name]):
+                raise UserError(
+                    f"{cell.path.parent}: its runs differ in --{name} ({value}, {other}); choose "
+                    "another --out"
+                )
 
 
 def _is_free(path: str, axes: Sequence[str]) -> bool:

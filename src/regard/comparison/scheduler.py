@@ -33,6 +33,7 @@ from regard.comparison.slurm_jobs import require_slurm, run_on_slurm
 from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
 from regard.errors import UserError
+from regard.runs.code import code_hashes
 from regard.training.loggers import read_metrics
 
 Executor = Callable[[Sequence[Path]], Iterator[Path]]
@@ -58,7 +59,13 @@ def train_comparison(
     executor = choose_executor(planned.grid, out, jobs)
     with locked(out):
         new = [
-            Cell(cell_path(out, one.recipe, settings), plain_values(one.recipe), None)
+            Cell(
+                cell_path(out, one.recipe, settings),
+                plain_values(one.recipe),
+                None,
+                code_hashes(one.recipe),
+                settings,
+            )
             for one in planned.combinations
         ]
         sweep = join_sweep(out, planned.sweep)

@@ -56,6 +56,8 @@ def notebooks(folder: Path) -> dict[str, Path]:
     Raises:
         UserError: there is no such folder, or no notebook in it.
     """
+    if folder.is_file():
+        raise UserError(f"{folder}: is a file; name its folder, {folder.parent}")
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; write one with `regard exercises new`")
     paths = {course: folder / f"{course}.ipynb" for course in EXERCISES}
@@ -73,7 +75,7 @@ def require_seed(submission: Submission, path: Path) -> int:
         UserError: the notebook doesn't contain it.
     """
     if submission.seed is None:
-        raise UserError(f"{path}: metadata.regard.seed: is missing; pass the student's --seed")
+        raise UserError(f"{path}: metadata.regard.seed: is no seed; pass the student's --seed")
     return submission.seed
 
 

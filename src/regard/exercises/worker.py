@@ -137,7 +137,7 @@ def _explained(error: BaseException, labels: list[str]) -> str:
     if isinstance(error, ExcludedError):
         return f"{error}{where}"
     message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    return f"{type(error).__name__}: {message[:300]}{where}"
+    return f"{type(error).__name__}{': ' * bool(message)}{message[:300]}{where}"
 
 
 def serve_job(connection: Any, job: bytes, folder: str, seconds: int, memory: int) -> None:

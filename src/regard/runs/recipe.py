@@ -367,6 +367,8 @@ def _what_is_there(place: Path, or_hugging_face: bool) -> str:
     folder = Path(str(place).removeprefix("hf:"))
     if folder != place and (folder / "config.toml").is_file():
         return f"write {folder}, without hf:"
+    if (folder / "sweep.json").is_file():
+        return f"it is a comparison; show it by regard compare {folder}, or name a run in its cells"
     is_theirs = (folder / "config.json").is_file()
     reason = "it has no config.toml" if folder.exists() else "it doesn't exist"
     if is_theirs and not or_hugging_face:

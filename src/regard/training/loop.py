@@ -143,7 +143,13 @@ def train(
         parts.checkpoints.finish()
     if config.changes_model:
         release(run.model)
-    load_weights(run.path / "model.safetensors", run)
+    weights = run.path / "model.safetensors"
+    if not weights.is_file():
+        raise UserError(
+            f"{weights}: is missing, though the training has ended; restore it from a copy, or "
+            f"delete {run.path / 'checkpoints'} to train again"
+        )
+    load_weights(weights, run)
     run.model.eval()
     return progress
 
