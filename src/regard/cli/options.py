@@ -1,6 +1,7 @@
 """Options shared by several commands, and the formats of their output."""
 
 import json
+import os
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -20,7 +21,7 @@ class NamedPath(click.Path):
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
         if not str(value):
             self.fail("is empty; name a file or folder", param, ctx)
-        return Path(super().convert(value, param, ctx))
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 class OutputFile(NamedPath):
