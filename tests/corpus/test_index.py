@@ -68,6 +68,9 @@ def test_a_record_is_one_line(tmp_path: Path) -> None:
     assert found(index, "Rome") == ["a.jsonl:2:one\ntwo [Rome]", "a.jsonl:3:[Rome]"]
     of_documents = index_documents(read_corpus([path], field="body"))
     assert np.array_equal(of_documents.lines, index.lines)
+    other = path.rename(tmp_path / "a.json")
+    of_records = index_documents(read_corpus([other], "records", field="body"), records=True)
+    assert np.array_equal(of_records.lines, index.lines)
 
 
 def test_an_index_of_several_files_names_each(tmp_path: Path) -> None:

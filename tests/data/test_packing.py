@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.data import IGNORE, packing
 from regard.data.batch import RowFormat, Sampler, WeightedDataset
-from regard.data.packing import PADDING, Mixture, PackedDocuments
+from regard.data.packing import PADDING, Joined, Mixture, PackedDocuments
 from regard.errors import UserError
 
 BOS, EOS, VOCABULARY = 1, 2, 1000
@@ -198,3 +198,13 @@ def test_a_mixture_of_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(packing, "LONGEST", 500)
     with pytest.raises(UserError, match=r"--mix: the weight 0.1 of corpus 2 is too small"):
         Mixture(sources, weights)
+
+
+def test_corpora_without_weights_occur_once_and_evenly() -> None:
+    corpora = [dataset([5] * 3000), dataset([5] * 30), dataset([5])]
+    joined = Joined(corpora)
+    drawn = [joined.source(index) for index in range(len(joined))]
+    assert len(drawn) == len(set(drawn)) == sum(map(len, corpora))
+    small = [index for index, (source, _) in enumerate(drawn) if source == 1]
+    assert np.ptp(np.diff(small)) <= 2
+    assert joined.lengths().tolist() == [joined.length(index) for index in range(len(joined))]

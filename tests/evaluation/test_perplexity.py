@@ -145,3 +145,15 @@ def test_the_score_does_not_depend_on_the_budget(
 def test_a_loss_beyond_the_largest_perplexity_is_said() -> None:
     with pytest.raises(UserError, match="720 nats a token"):
         perplexity._score([7.2e4], [100], 400)
+
+
+def test_ends_of_documents_are_no_characters(run: Run) -> None:
+    found = score(run)
+    bits = math.log2(found.perplexity.value) * found.tokens
+    assert found.bits_per_character == pytest.approx(bits / (found.tokens - 30), rel=1e-5)
+
+
+def test_rows_without_a_target_leave_the_interval_finite() -> None:
+    found = perplexity._score([3.0, 0.0, 4.0], [3, 0, 2], 5).perplexity
+    assert math.isfinite(found.low)
+    assert math.isfinite(found.high)

@@ -2,13 +2,16 @@
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.tasks.casing import CasingConfig
+from regard.runs.run import Run
+from regard.tasks.casing import CasingConfig, case_pairs
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
 from regard.tasks.examples import Example
@@ -20,6 +23,8 @@ from regard.tasks.summaries import SummariesConfig
 from regard.tasks.tables import TableConfig
 from regard.tasks.tagging import TaggingConfig
 from regard.tasks.translation import TranslationConfig
+from regard.text.corpus import Document
+from regard.uncertainty.calibration import require_untrained
 
 LABELED = (ClassificationConfig(), EntailmentConfig())
 OTHERS = (
@@ -131,3 +136,21 @@ def test_rows_are_saved_and_loaded(tmp_path: Path) -> None:
     write(tmp_path / "test.jsonl", "{")
     with pytest.raises(UserError, match="is damaged"):
         load_rows(tmp_path)
+
+
+def test_both_cases_of_a_line_stay_together() -> None:
+    rows = case_pairs([Document(f"text {i}", f"my.txt:{i}") for i in range(1, 101)])
+    training, test = split_rows(rows, 0.1, 0, CasingConfig().stratum)
+    assert len(test) == 20
+    assert not {row.where for row in training} & {row.where for row in test}
+
+
+def test_earlier_turns_are_in_training() -> None:
+    born = "Where was Ada Finch born?"
+    chat = Example(text="And where?", answer="b", turns=((born, "Rome"),), where="chats:1")
+    other = Example(text="And where?", answer="b", turns=(("Who is Bob?", "x"),))
+    assert count_duplicates([chat], [Example(text=born), chat]) == 2
+    assert count_duplicates([chat], [other]) == 0
+    run = cast(Run, SimpleNamespace(path="run"))
+    with pytest.raises(UserError, match="chats:1 trained"):
+        require_untrained(run, [Example(text=born, answer="Rome")], [[chat]])

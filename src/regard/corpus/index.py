@@ -166,14 +166,16 @@ def index_files(
     return _build(parts)
 
 
-def index_documents(documents: Sequence[Document]) -> CorpusIndex:
-    """Index documents in memory, of which there is at least one.
+def index_documents(documents: Sequence[Document], *, records: bool = False) -> CorpusIndex:
+    """Index documents in memory, at least one; `records` are a line each, whatever the file.
 
     Raises:
         UserError: pydivsufsort isn't installed.
     """
     placed = [(document.text.encode(), _parse_place(document.where)) for document in documents]
-    return _build([_Part(text, place, not has_records(place.path)) for text, place in placed])
+    return _build(
+        [_Part(text, place, not (records or has_records(place.path))) for text, place in placed]
+    )
 
 
 def _parse_place(where: str) -> Place:

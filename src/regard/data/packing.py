@@ -233,3 +233,21 @@ class Mixture(Dataset):
         dataset = self._sources[place]
         row = pattern * self._counts[dataset] + self._before[place]
         return dataset, row % self._rows[dataset]
+
+
+class Joined(Mixture):
+    """Every row of several datasets of one kind once; those of each are spread evenly."""
+
+    def __init__(self, datasets: Sequence[Dataset]) -> None:
+        self._datasets = datasets
+        sizes = [len(dataset) for dataset in datasets]
+        self._starts = np.cumsum([0, *sizes])
+        places = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])
+        Dataset.__init__(self, np.argsort(places, kind="stable"), datasets[0].format)
+
+    def _places(
+        self, indices: Integer[np.ndarray, "*n"]
+    ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
+        rows = np.asarray(self.rows)[indices]
+        dataset = np.searchsorted(self._starts, rows, side="right") - 1
+        return dataset, rows - self._starts[dataset]

@@ -36,6 +36,7 @@ from regard.tasks.examples import (
     require_all_or_none,
     subject_of,
 )
+from regard.text.files import RECORDS, SUFFIXES, content_suffix
 from regard.text.packed import find_corpora, open_packed
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.calibration import Calibration, load_calibration, require_wordings
@@ -274,7 +275,7 @@ def _score(
 
 def is_text(run: Run, path: Path) -> bool:
     """Return whether a run scores a file or folder as text, not as questions."""
-    if path.suffix == ".txt" or path.is_dir():
+    if path.is_dir() or content_suffix(path) in SUFFIXES - RECORDS:
         return True
     read = (run.path / "tokens").is_dir() or run.is_trained_on_packed
     return path.suffix != ".tsv" and read

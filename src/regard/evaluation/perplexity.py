@@ -136,7 +136,7 @@ def held_out_perplexity(
         return None
     losses, counts = _losses(run, windows, environment)
     rows = (windows.example(index, NOTHING_DRAWN) for index in range(len(windows)))
-    characters = sum(len(run.tokenizer.decode(row[1:].tolist())) for row in rows)
+    characters = sum(_count_characters(run, row[1:].tolist()) for row in rows)
     return _score(losses, counts, characters)
 
 
@@ -173,8 +173,9 @@ def _score(losses: Sequence[float], counts: Sequence[int], characters: int) -> T
     Raises:
         UserError: the perplexity is above the largest float.
     """
+    scored = [row for row in zip(losses, counts, strict=True) if row[1]]
     try:
-        found = perplexity(losses, counts)
+        found = perplexity(*zip(*scored, strict=True))
     except OverflowError:
         raise UserError(
             f"the loss is {sum(losses) / sum(counts):.4g} nats a token, too high for a perplexity: "
@@ -189,8 +190,13 @@ def _score(losses: Sequence[float], counts: Sequence[int], characters: int) -> T
 
 def _predicted_characters(run: Run, rows: PackedDocuments) -> int:
     parts = (part for index in range(len(rows)) for part in rows.example(index, NOTHING_DRAWN))
-    texts = (run.tokenizer.decode([i for i in part.labels if i != IGNORE]) for part in parts)
-    return sum(map(len, texts))
+    return sum(_count_characters(run, part.labels.tolist()) for part in parts)
+
+
+def _count_characters(run: Run, ids: Sequence[int]) -> int:
+    """Return the number of characters of ids; special tokens between documents have none."""
+    between = run.tokenizer.special.ids.intersection(run.template.separator) | {IGNORE}
+    return len(run.tokenizer.decode([i for i in ids if i not in between]))
 
 
 def _losses(

@@ -43,7 +43,8 @@ class KnownAnswers(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def learn(questions: Iterable[Example], index: CorpusIndex | None) -> "KnownAnswers":
         """Learn them from answered questions and the text."""
-        asked = [(subject_of(one.text), one.answer) for one in questions if one.answer]
+        pairs = chain.from_iterable(one.pairs for one in questions)
+        asked = [(subject_of(text), answer) for text, answer in pairs if answer]
         names = AnswerNames.of([answer for _, answer in asked])
         return KnownAnswers(
             answers=tuple(sorted(set(names.by_words.values()))),

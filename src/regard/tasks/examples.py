@@ -37,6 +37,11 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Questions and answers in turn, the last question included."""
         return [*chain(*self.turns), self.text]
 
+    @property
+    def pairs(self) -> list[tuple[str, str | None]]:
+        """Each question with its answer in turn, the last one included."""
+        return [*self.turns, (self.text, self.answer)]
+
 
 Examples: TypeAlias = str | Path | Sequence[Example]
 """Path of a file, or a sequence of examples."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -57,17 +58,21 @@ def split_rows(
 ) -> tuple[list[Example], list[Example]]:
     """Split examples into training and a share of each stratum for the test.
 
-    At least one example of each stratum stays in training. Both parts keep the examples' order.
+    At least one example of each stratum stays in training. Examples of one line stay together. Both
+    parts keep the examples' order.
     """
-    strata: dict[str, list[int]] = {}
+    lines: dict[str, list[int]] = {}
     for i, example in enumerate(examples):
-        strata.setdefault(stratum(example), []).append(i)
+        lines.setdefault(example.where or str(i), []).append(i)
+    strata: dict[str, list[list[int]]] = {}
+    for places in lines.values():
+        strata.setdefault(stratum(examples[places[0]]), []).append(places)
     draw, held_out, owed = Random(f"{seed} test rows"), set[int](), 0.0
-    for places in strata.values():
-        owed += share * len(places)  # carry fractions over, so that rare labels are held out, too
-        n = min(int(owed + 1e-9), len(places) - 1)
+    for rows in strata.values():
+        owed += share * len(rows)  # carry fractions over, so that rare labels are held out, too
+        n = min(int(owed + 1e-9), len(rows) - 1)
         owed = min(owed - n, 1.0)
-        held_out.update(shuffled(draw, places)[:n])
+        held_out.update(chain(*shuffled(draw, rows)[:n]))
     return (
         [example for i, example in enumerate(examples) if i not in held_out],
         [example for i, example in enumerate(examples) if i in held_out],
@@ -75,9 +80,13 @@ def split_rows(
 
 
 def count_duplicates(training: Iterable[Example], test: Iterable[Example]) -> int:
-    """Return the number of test texts that are in training too."""
-    known = {(example.text, example.second) for example in training}
-    return sum((example.text, example.second) in known for example in test)
+    """Return the number of test texts that are in training too, after the same earlier turns."""
+    known = {
+        (example.turns[:i], text, example.second)
+        for example in training
+        for i, (text, _) in enumerate(example.pairs)
+    }
+    return sum((example.turns, example.text, example.second) in known for example in test)
 
 
 def pack_rows(examples: Sequence[Example]) -> bytes:

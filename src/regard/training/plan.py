@@ -126,7 +126,8 @@ class Plan:
         """Write the index of the text and the known answers, which `regard ask` uses."""
         path, data = self.run.path, self.data
         if data.indexed:
-            save_index(path / RUN_INDEX, index_documents(data.indexed))
+            is_records = self.run.recipe.data.documents == "records"
+            save_index(path / RUN_INDEX, index_documents(data.indexed, records=is_records))
         if data.questions:
             KnownAnswers.learn(data.questions, open_run_index(self.run)).save(path)
 

@@ -214,7 +214,12 @@ def require_untrained(
     Raises:
         UserError: it was; the message names the first such question.
     """
-    known = {_key(question.text): question.where for part in trained for question in part}
+    known = {
+        _key(text): question.where
+        for part in trained
+        for question in part
+        for text, _ in question.pairs
+    }
     for question in questions:
         if _key(question.text) in known:
             raise UserError(

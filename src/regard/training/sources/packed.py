@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from regard.data.batch import Dataset, WeightedDataset
-from regard.data.packing import Mixture, PackedDocuments
+from regard.data.packing import Joined, Mixture, PackedDocuments
 from regard.data.windows import VALIDATION_TOKENS
 from regard.errors import UserError
 from regard.files import fingerprint_of
@@ -119,8 +119,10 @@ def _datasets(run: Run, corpora: Sequence[PackedCorpus], weights: Mapping[Path, 
         if not len(made):
             raise UserError(f"{corpus.path}: has no document of two tokens to learn from")
     held_out = [rows(corpus.validation) for corpus in corpora]
-    shares = list(weights.values()) if all(weights.values()) else [len(made) for made in training]
-    mixed: Dataset = Mixture(training, shares) if len(training) > 1 else training[0]
+    mixed: Dataset = training[0]
+    if len(training) > 1:
+        shares = list(weights.values())
+        mixed = Mixture(training, shares) if all(shares) else Joined(training)
     return Datasets(
         training=[WeightedDataset(mixed)],
         held_out=[made.spread(VALIDATION_TOKENS // len(corpora)) for made in held_out if len(made)],
