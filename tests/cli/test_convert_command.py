@@ -1,12 +1,16 @@
 """`regard convert` makes a run of another mechanism, and says what changed."""
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
+from regard.training import optimizers, step
 from regard.training.loop import InterruptedTraining
 from tiny import MODEL, STEPS, Command, refused, succeeded
 
@@ -103,3 +107,32 @@ def test_steps_need_a_language_model_and_a_stop_says_how_to_go_on(
     assert outcome.code == 130
     assert "--resume" not in outcome.err
     assert "--from elu" in outcome.err
+
+
+def test_a_stopped_training_of_a_converted_run_keeps_its_weights(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
+    succeeded(regard("train", "text", "long.txt", "--out", "lm", *MODEL, *STEPS))
+    original = optimizers.clip_gradients
+
+    def pressing(*args: Any) -> float:
+        if args[3] == 2:
+            signal.raise_signal(signal.SIGINT)
+        return original(*args)
+
+    monkeypatch.setattr(step, "clip_gradients", pressing)
+    assert regard("convert", "lm", "--out", "elu", ELU, "--steps", "9").code == 130
+    saved, last = (
+        load_file(folder / "elu" / name / "model.safetensors") for name in (".", "checkpoints/2")
+    )
+    assert all(torch.equal(saved[name], last[name]) for name in last)
+
+
+def test_tokens_of_a_dry_run_are_not_those_of_another_run(regard: Command, folder: Path) -> None:
+    (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(99)), "utf-8")
+    flags = ("--out", "a", *MODEL, *STEPS)
+    succeeded(regard("train", "text", "long.txt", *flags, "--dry-run"))
+    succeeded(regard("pretrain", "text.txt", *flags))
+    assert not (folder / "a/tokens").exists()
+    refused(regard("evaluate", "a"), "has no task and no held-out text")

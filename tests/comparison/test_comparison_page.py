@@ -120,3 +120,8 @@ def processor_seconds(out: Path, *, kinds: int, seeds: int, rates: Sequence[floa
     after = getrusage(RUSAGE_CHILDREN)
     assert f"{len(outcomes)} of {len(outcomes)} have ended" in done.stdout.decode()
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_costs_are_better_if_lower(comparison: Comparison) -> None:
+    """Of tokens per second, the slowest row was Pareto-optimal."""
+    assert "tokens_per_second" not in page_data(comparison)["costs"]

@@ -173,3 +173,16 @@ def test_the_executor_and_its_resources_are_changed() -> None:
 def test_an_entry_of_a_list_is_no_axis() -> None:
     with pytest.raises(UserError, match=r"--over model\.layers\.1\.d_ff: an entry of a list"):
         axes_of(tiny_grid(over={"model.layers.1.d_ff": ["16", "64"]}, tune={}))
+
+
+def test_code_in_another_folder_can_be_the_baseline(tmp_path: Path) -> None:
+    code = tmp_path / "mine.py"
+    code.write_text(
+        "from regard.attention import Softmax\n\n\nclass Mine(Softmax):\n    name = 'mine'\n"
+    )
+    grid = tiny_grid(
+        over={KIND: [f"{code}:Mine", "softmax"]}, tune={}, baseline={KIND: f"{code}:Mine"}
+    )
+    sweep = plan_comparison(grid).sweep
+    assert sweep.over[KIND] == ("mine.py:Mine", "softmax")  # as in config.toml of cells
+    assert sweep.baseline == {KIND: "mine.py:Mine"}

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_named
 from regard.comparison.folder import join_sweep, save_sweep
 from regard.comparison.matching import TOLERANCE
 from regard.comparison.plan import PlannedComparison, estimate, plan_comparison
-from regard.comparison.scheduler import train_comparison
+from regard.comparison.scheduler import add_to_comparison, train_comparison
 from regard.comparison.summary import summarize
 from regard.errors import UserError
 from tiny_comparisons import KIND, TINY, tiny_grid
+from tiny_tasks import SETTINGS as OPTIONS
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 
@@ -87,3 +89,11 @@ def test_a_folder_has_one_match(tmp_path: Path) -> None:
     save_sweep(tmp_path, planned(match="parameters").sweep)
     with pytest.raises(UserError, match=r"\(parameters\), not to nothing; choose another --out"):
         join_sweep(tmp_path, planned().sweep)
+
+
+def test_an_added_run_has_the_matched_size(tmp_path: Path) -> None:
+    train_comparison(planned(over={"model.n_layers": [2, 1]}, match="parameters"), tmp_path / "s")
+    run = tmp_path / "run"
+    plan_named("mqar", out=run, settings=(*TINY, "seed=7")).execute(OPTIONS)
+    with pytest.raises(UserError, match=r"differ in model\.d_ff"):
+        add_to_comparison(tmp_path / "s", [run])

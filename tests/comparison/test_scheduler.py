@@ -15,8 +15,8 @@ from filelock import FileLock
 import regard
 from plans import plan_named
 from regard import api
-from regard.comparison.folder import read_cells
-from regard.comparison.grid import Grid
+from regard.comparison.folder import Sweep, join_sweep, read_cells, save_sweep
+from regard.comparison.grid import Grid, Refused
 from regard.comparison.plan import estimate, plan_comparison
 from regard.comparison.scheduler import add_to_comparison, choose_executor, train_comparison
 from regard.comparison.summary import summarize, summarize_suite
@@ -240,3 +240,45 @@ def test_other_code_or_precision_is_refused_and_nothing_changes(
     with pytest.raises(UserError, match=says):
         trained(tiny_grid(**usual), tmp_path / "sweep")
     assert contents(tmp_path / "sweep") == before
+
+
+def test_options_of_a_value_are_equal_in_its_row(tmp_path: Path) -> None:
+    """Cells with 8 and 16 features were one row, and of equal seeds only one counted."""
+
+    def grid(features: int) -> Grid:
+        options = {f"{KIND}=favor-positive": [f"model.attention.features={features}"]}
+        return tiny_grid(over={KIND: ["elu", "favor-positive"]}, tune={}, seeds=1, options=options)
+
+    trained(grid(8), tmp_path / "sweep")
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=r"differ in model\.attention\.features; add --over"):
+        trained(grid(16), tmp_path / "sweep")
+    assert contents(tmp_path) == before
+
+
+def test_a_row_of_a_family_has_one_size(tmp_path: Path) -> None:
+    over = {"model.kind": ["decoder"]}
+    trained(tiny_grid(over=over, tune={}, seeds=1), tmp_path / "sweep")
+    with pytest.raises(UserError, match=r"differ in model\.d_model"):
+        trained(
+            tiny_grid(over=over, tune={}, seeds=1, settings=(*TINY, "model.d_model=32")),
+            tmp_path / "sweep",
+        )
+
+
+def test_a_run_of_another_precision_does_not_join(sweep: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    plan_named("mqar", out=run, settings=(*TINY, f"{LR}=0.001", "seed=7")).execute(OPTIONS)
+    for state in run.glob("checkpoints/*/state.json"):
+        state.write_text(state.read_text().replace('"float32"', '"bfloat16"'))
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=r"was trained in bfloat16, the comparison's cells are in"):
+        add_to_comparison(sweep, [run])
+    assert contents(tmp_path) == before
+
+
+def test_a_refusal_ends_when_its_values_are_trained(tmp_path: Path) -> None:
+    refused = (Refused(values={KIND: "elu"}, reason="is not causal"),)
+    save_sweep(tmp_path, Sweep(over={KIND: ("softmax",)}, tune={}, refused=refused))
+    assert join_sweep(tmp_path, Sweep(over={KIND: ("argmax",)}, tune={})).refused == refused
+    assert join_sweep(tmp_path, Sweep(over={KIND: ("elu",)}, tune={})).refused == ()

@@ -264,3 +264,25 @@ def test_the_figure_shows_the_numbers_of_the_table() -> None:
 def test_brackets_of_a_value_are_printed(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     _print_table(made_up({(kind, 0.1, 0): finished(0.5, 0.5)}))
     assert kind in capsys.readouterr().out
+
+
+def test_nothing_is_ranked_without_scores_of_the_baseline() -> None:
+    outcomes: Outcomes = {("softmax", 1e-3, seed): DIVERGED for seed in range(3)}
+    for kind, score in (("elu", 0.5), ("bigbird", 0.6)):
+        outcomes |= {(kind, 1e-3, seed): finished(0.5, score + seed / 100) for seed in range(3)}
+    assert [record["rank"] for record in made_up(outcomes).table()] == [None] * 3
+
+
+def test_a_better_value_with_fewer_seeds_is_named_and_its_row_not_ranked() -> None:
+    outcomes = curve("softmax", (0.3, 0.5, 0.9)) | {("softmax", 1e-3, 3): finished(0.5, 0.4)}
+    comparison = made_up(outcomes)
+    (record,) = comparison.table()
+    assert (record[LR], record["rank"], comparison.best()) == ("0.001", None, None)
+    assert "a value with fewer seeds is better on them" in to_markdown(comparison)
+
+
+def test_intervals_of_differences_need_three_common_seeds() -> None:
+    outcomes: Outcomes = {("softmax", 1e-3, s): finished(0.5, 0.5 + s / 50) for s in range(2)}
+    outcomes |= {("elu", 1e-3, s): finished(0.5, 0.6 + s * s / 50) for s in range(4)}
+    columns, rows = readable(made_up(outcomes))
+    assert rows[0][columns.index("difference")] == "+0.100"

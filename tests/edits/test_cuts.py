@@ -236,3 +236,21 @@ def test_impossible_cuts_are_refused() -> None:
         inputs, *_ = text_inputs(run, TEXT)
         with pytest.raises(error, match=message), edited(run, edit):
             run.model.body(*inputs)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "moba", "elu", "differential"])
+def test_cuts_of_one_layer_combine(kind: str) -> None:
+    run, how = mechanism_run(kind), "before-normalization"
+    one, other = (cut(f"decoder.0.heads.{h}", query=6, key=5, how=how) for h in (1, 0))
+    more = cut("decoder.0.heads.1", query=6, key=4, how=how)
+    both = cut("decoder.0.heads.1", query=6, key=(4, 5), how=how)
+    assert torch.equal(outputs(run, one + more), outputs(run, both))
+    assert torch.equal(outputs(run, both + other)[:, 0], outputs(run, other)[:, 0])
+
+
+def test_cuts_of_writes_combine() -> None:
+    run = mechanism_run("gated-deltanet")
+    first, second, both = (
+        cut("decoder.0.values.0", key=key, how="write") for key in (1, 3, (1, 3))
+    )
+    assert torch.equal(outputs(run, first + second), outputs(run, both))

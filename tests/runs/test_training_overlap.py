@@ -12,6 +12,7 @@ from regard.cli import main
 from regard.runs.run import Run
 from regard.runs.training_text import count_trained
 from regard.tasks.examples import read_questions
+from regard.tasks.rows import load_rows
 from tiny import BIOGRAPHIES, MODEL, PEOPLE, STEPS, Command, succeeded
 
 
@@ -93,3 +94,17 @@ def test_training_and_test_rows_may_be_in_files_of_one_name(tmp_path: Path) -> N
         "classification", tables[0], test=tables[1], out=tmp_path / "run", settings=settings
     )
     assert [api.evaluate(run, table).in_training for table in tables] == [2, 0]
+
+
+def test_rows_that_trained_an_ancestor_are_in_training(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    for table in (a, b):
+        rows = (f"{word} {table.stem} {i},{word}" for i in range(20) for word in ("good", "bad"))
+        table.write_text("text,label\n" + "\n".join(rows), "utf-8")
+    model = ["model.n_layers=1", "model.n_heads=2", "model.d_model=16"]
+    start = api.train("classification", a, out=tmp_path / "a", settings=[*STEPS, *model, "seed=1"])
+    other = api.train("classification", b, out=tmp_path / "b", start=start, settings=STEPS)
+    assert api.evaluate(other, a).in_training == 36
+    again = api.train("classification", a, out=tmp_path / "c", start=start, settings=STEPS)
+    held = [{row.text for row in load_rows(run.path) or ()} for run in (start, again)]
+    assert api.evaluate(again).in_training == len(held[1] - held[0]) > 0

@@ -416,3 +416,9 @@ def test_roles_decide_where_texts_start_and_stop_and_what_pads() -> None:
     special = SpecialTokens(pad=0, bos=7, eos=7, stop_ids=(4,), decoder_start_id=8)
     assert special.ids == {0, 4, 7, 8}
     assert (SpecialTokens(pad=5).padding, SpecialTokens(eos=5).padding) == (5, 0)
+
+
+def test_bytes_of_characters_are_different_tokens() -> None:
+    tokenizer = train_tokenizer(BytePairsConfig(size=300), ["Ada was born in Rome"])
+    ids = tokenizer.encode("東京と大阪")
+    assert len(set(map(tokenizer.token_text, ids))) == len(set(ids)) == 16

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from killed import Killed, kill_in_step, require_exact_resume
 from plans import plan_pretraining
-from regard import files
+from regard import api, files
 from regard.config import override
 from regard.errors import NonFiniteError, UserError
 from regard.runs.recipes import RECIPES
@@ -316,3 +316,25 @@ def test_batches_made_ahead_change_nothing(
     kill_after(3, plan(corpus, tmp_path / "run"), monkeypatch)
     plan(corpus, tmp_path / "run").execute(SETTINGS, resume=True)
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])
+
+
+def test_resuming_needs_the_same_test_rows(tmp_path: Path) -> None:
+    for name in "abc":
+        table = f"text,label\ngood {name},good\nbad {name},bad\n"
+        (tmp_path / f"{name}.csv").write_text(table, "utf-8")
+    settings = ["training.steps=2", "model.n_layers=1", "model.n_heads=2", "model.d_model=16"]
+
+    def train(test: str) -> None:
+        api.train(
+            "classification",
+            tmp_path / "a.csv",
+            test=tmp_path / test,
+            out=tmp_path / "run",
+            settings=settings,
+            resume=True,
+        )
+
+    train("b.csv")
+    train("b.csv")
+    with pytest.raises(UserError, match="test was"):
+        train("c.csv")

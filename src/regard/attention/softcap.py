@@ -36,4 +36,8 @@ class SoftcappedSoftmax(ScoreAttention):
         return reference.normalized(kernel, allowed)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
-        return softmax(self.softcap * (scores / self.softcap).tanh(), allowed)
+        return softmax(self.capped(scores), allowed)
+
+    def capped(self, scores: Weights) -> Weights:
+        """Return c·tanh(s/c)."""
+        return self.softcap * (scores / self.softcap).tanh()

@@ -90,6 +90,8 @@ def _remarks(record: Record) -> str:
     remarks = [record["verdict"]]
     if record["at the edge"]:
         remarks.append("best value at the edge of the grid")
+    if record["better with fewer seeds"]:
+        remarks.append("a value with fewer seeds is better on them")
     if record["diverged or failed"]:
         remarks.append(f"{record['diverged or failed']} diverged or failed")
     if record["waiting"]:
@@ -103,7 +105,8 @@ def interval(record: Record, name: str, sign: str) -> str:
     if value is None:
         return "–"
     text = f"{value:{sign}z.3f}"  # z: no minus zero
-    if low is None or record["seeds"] < SEEDS:
+    seeds = record["common seeds" if name == "difference" else "seeds"]
+    if low is None or seeds < SEEDS:
         return text
     return f"{text} [{low:{sign}z.3f}, {high:{sign}z.3f}]"
 

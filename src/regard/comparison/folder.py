@@ -202,11 +202,21 @@ def join_sweep(out: Path, sweep: Sweep) -> Sweep:
         )
     sizes = tuple(dict.fromkeys((*before.sizes, *sweep.sizes)))
     match = sweep.match and msgspec.structs.replace(sweep.match, sizes=sizes)
-    refused = (*sweep.refused, *(one for one in before.refused if one not in sweep.refused))
+    # A former refusal holds unless its values are among those that can be trained now.
+    former = (
+        one
+        for one in before.refused
+        if one not in sweep.refused and not _covers({**sweep.over, **sweep.tune}, one.values)
+    )
+    refused = (*sweep.refused, *former)
     options = tuple(dict.fromkeys((*before.options, *sweep.options)))
     return msgspec.structs.replace(
         sweep, over=over, tune=tune, refused=refused, match=match, options=options
     )
+
+
+def _covers(axes: Mapping[str, Sequence[str]], values: Values) -> bool:
+    return all(value in axes.get(path, ()) for path, value in values.items())
 
 
 def _matched(sweep: Sweep) -> str:
@@ -352,13 +362,12 @@ def require_equal(cells: Sequence[Cell], planned: Sequence[Cell], sweep: Sweep) 
     """
     _require_equal_code([*planned, *cells])
     _require_equal_settings([*planned, *cells])
-    axes = [*sweep.axes, *sweep.sizes]
-    _require_equal_but([*planned[:1], *cells], [*axes, *sweep.options])
+    _require_equal_but([*planned[:1], *cells], [*sweep.axes, *sweep.sizes, *sweep.options])
     rows: dict[tuple[str, ...], list[Cell]] = {}
     for cell in (*planned, *cells):
-        rows.setdefault(tuple(map(cell.value, axes)), []).append(cell)
+        rows.setdefault(tuple(map(cell.value, sweep.axes)), []).append(cell)
     for row in rows.values():
-        _require_equal_but(row, axes)
+        _require_equal_but(row, ())  # of equal values, options and sizes must be equal too
 
 
 def _require_equal_but(cells: Sequence[Cell], axes: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import torch
 
-from regard.comparison.folder import Matching, value_at
+from regard.comparison.folder import Matching, plain_values, value_at
 from regard.comparison.grid import Combination, MatchedCost, Refused, distinct, same_value
 from regard.config import flatten, override
 from regard.errors import UserError
@@ -59,7 +59,7 @@ def match_costs(
 
 def _baseline(combinations: Sequence[Combination], values: Mapping[str, str]) -> Combination:
     """Return the first combination with the values of the baseline."""
-    plain = ((one, msgspec.to_builtins(one.recipe)) for one in combinations)
+    plain = ((one, plain_values(one.recipe)) for one in combinations)
     return next(
         one
         for one, recipe in plain

@@ -47,7 +47,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
         "score": comparison.score,
         "within": comparison.sweep.within,
         "columns": columns,
-        "costs": SHORT,
+        "costs": {name: short for name, short in SHORT.items() if name != "tokens_per_second"},
         "rows": [
             {
                 "name": row.name,

@@ -8,7 +8,7 @@ from itertools import chain
 import msgspec
 
 from regard.comparison.cell import count_operations, split_refused, state_bytes
-from regard.comparison.folder import Matching, Sweep, value_at
+from regard.comparison.folder import Matching, Sweep, plain_values, value_at
 from regard.comparison.grid import (
     Axis,
     Combination,
@@ -24,6 +24,7 @@ from regard.comparison.grid import (
 )
 from regard.comparison.matching import match_costs
 from regard.comparison.table import require_score
+from regard.config import file_name
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names
@@ -98,7 +99,7 @@ def _tried(
     axes: Sequence[Axis], combinations: Sequence[Combination]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """Return the values of compared and of tuned axes, written as in recipes."""
-    recipes = [msgspec.to_builtins(one.recipe) for one in combinations]
+    recipes = [plain_values(one.recipe) for one in combinations]
     over, tune = (
         {
             axis.path: tuple(dict.fromkeys(value_at(one, axis.path) for one in recipes))
@@ -119,7 +120,9 @@ def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
         if path not in over:
             raise UserError(f"--baseline {path}: is not compared; choose of {', '.join(over)}")
         tried = {one: one or "none" for one in over[path]}
-        same = next((one for one in tried if same_value(tried[one], as_text(value))), None)
+        text = as_text(value)
+        named = file_name(text) if path.endswith("kind") and ".py:" in text else text
+        same = next((one for one in tried if same_value(tried[one], named)), None)
         if same is None:
             raise UserError(
                 f"--baseline {path}={value}: is not among the values that can be trained; choose "

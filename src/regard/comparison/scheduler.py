@@ -34,6 +34,7 @@ from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
 from regard.errors import UserError
 from regard.runs.code import code_hashes
+from regard.training.checkpoint import newest_checkpoint
 from regard.training.loggers import read_metrics
 
 Executor = Callable[[Sequence[Path]], Iterator[Path]]
@@ -69,6 +70,7 @@ def train_comparison(
             for one in planned.combinations
         ]
         sweep = join_sweep(out, planned.sweep)
+        _require_precision(add, settings.precision)
         require_equal([*read_cells(out), *map(read_cell, add)], new, sweep)
         save_sweep(out, sweep)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
@@ -85,10 +87,27 @@ def add_to_comparison(out: Path, runs: Sequence[Path]) -> Comparison:
     """
     sweep = load_sweep(out)
     with locked(out):
+        _require_precision(runs, sweep.cell.precision)
         require_equal([*read_cells(out), *map(read_cell, runs)], (), sweep)
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, partial(run_locally, jobs=1, log=out / LOG))
         return summarize(out)
+
+
+def _require_precision(runs: Sequence[Path], precision: str) -> None:
+    """Check that runs were trained in the precision of the cells.
+
+    Raises:
+        UserError: one was trained in another precision.
+    """
+    for run in runs:
+        checkpoint = newest_checkpoint(run)
+        trained = checkpoint.environment["precision"] if checkpoint else precision
+        if precision not in ("auto", trained):
+            raise UserError(
+                f"--add {run}: was trained in {trained}, the comparison's cells are in "
+                f"{precision}; train it with --precision {precision}, or choose another --out"
+            )
 
 
 def choose_executor(grid: Grid, out: Path, jobs: int | None) -> Executor:

@@ -96,6 +96,21 @@ class Row:
         return max(full, key=lambda one: (one.validation or 0.0, -len(self._edges(one))))
 
     @cached_property
+    def is_undecided(self) -> bool:
+        """Whether a candidate with fewer seeds, all ended, is better than the choice on them."""
+        if self.chosen is None:
+            return False
+        best = self.chosen.by_seed("validation")
+        for one in self.candidates:
+            found = one.by_seed("validation")
+            common = found.keys() & best.keys()
+            if one.n_lost or one.n_waiting or len(found) >= len(best) or not common:
+                continue
+            if fmean(found[seed] for seed in common) > fmean(best[seed] for seed in common):
+                return True
+        return False
+
+    @cached_property
     def edges(self) -> list[str]:
         """Numeric tuned axes whose chosen value is the lowest or highest that was tried."""
         return self._edges(self.chosen) if self.chosen else []
@@ -236,12 +251,13 @@ class Comparison:
         """Mean test scores of the rows that can be ranked.
 
         Rows with unfinished cells are left out, as are rows with a chosen value at the edge of the
-        grid, beyond which a better value may lie.
+        grid, beyond which a better value may lie, and rows where a value with fewer seeds is better
+        on these seeds.
         """
         return {
             row.name: fmean(row.chosen.by_seed("test").values())
             for row in self.rows
-            if row.chosen and not row.edges and not row.n_waiting
+            if row.chosen and not (row.edges or row.n_waiting or row.is_undecided)
         }
 
     @cached_property
@@ -251,10 +267,11 @@ class Comparison:
         A row without a significant difference from the baseline has no rank; if there is such a
         row, the baseline has none either.
         """
-        tied = {name for name, found in self.differences.items() if not found.distinct}
-        if tied and self.baseline:
-            tied.add(self.baseline.name)
-        means = self._means
+        means, baseline = self._means, self.baseline.name if self.baseline else ""
+        known = {name for name, found in self.differences.items() if found.distinct}
+        tied = {row.name for row in self.rows if row.chosen} - {*known, baseline}
+        if tied:
+            tied.add(baseline)
         return {
             name: 1 + sum(other > mean for other in means.values())
             for name, mean in means.items()
@@ -311,6 +328,7 @@ class Comparison:
             "waiting": row.n_waiting,
             "diverged or failed": row.n_lost,
             "at the edge": ", ".join(row.edges) or None,
+            "better with fewer seeds": row.is_undecided,
         }
         return record | self._against_baseline(row) | _mean_costs(chosen.cells if chosen else ())
 
@@ -320,6 +338,7 @@ class Comparison:
             "difference": found.mean.value if found else None,
             "difference low": _or_none(found.mean.low) if found else None,
             "difference high": _or_none(found.mean.high) if found else None,
+            "common seeds": found.seeds if found else None,
             "p (Holm)": _or_none(found.adjusted_p) if found else None,
             "verdict": self._verdict(row, found),
         }

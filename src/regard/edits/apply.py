@@ -196,7 +196,6 @@ class Applied:
         assert head is not None
         if how == "write":
             return f"{site.layer}.unwritten", self._unwritten(edit, head)
-        barred = how == "before-normalization"
 
         def hook(x: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
             of_queries = self._selected(edit.query, queries, len(x), "query")
@@ -205,9 +204,10 @@ class Applied:
             self.met = self.met or bool(pairs.any())
             cut = torch.zeros_like(x, dtype=torch.bool)
             cut[:, head] = pairs
-            return cut if barred else x.masked_fill(cut, 0)
+            return x.masked_fill(cut, 0)
 
-        return f"{site.layer}.{'barred' if barred else 'weights'}", hook
+        part = "allowed" if how == "before-normalization" else "weights"
+        return f"{site.layer}.{part}", hook
 
     def _unwritten(self, edit: Cut, head: int) -> Hook:
         if edit.query is not None:
@@ -218,8 +218,8 @@ class Applied:
         def hook(x: Tensor, keys: Tokens, _: Tokens) -> Tensor:
             chosen = self._selected(edit.key, keys, len(x), "key")
             self.met = self.met or bool(chosen.any())
-            cut = torch.zeros_like(x)
-            cut[:, head] = chosen
+            cut = x.clone()
+            cut[:, head] |= chosen
             return cut
 
         return hook

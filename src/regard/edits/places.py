@@ -160,10 +160,11 @@ ATTENTION_PARTS = (
     "states",
     "raw",
     "heads",
-    "barred",
+    "allowed",
     "unwritten",
 )
-"""Parts of an attention layer. The last two are cuts: of scores, and of writes to a state."""
+"""Parts of an attention layer. The last two are for cuts: the pairs
+that remain allowed, and the keys whose writes to a state are cut."""
 
 
 def _is_part(place: str, layer: str) -> bool:
@@ -372,8 +373,9 @@ def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> 
     The model's own kernel computes it if neither is edited.
     """
     mechanism, barred = call.mechanism, None
-    if "barred" in hooks:
-        barred = hooks["barred"](_pairs(call), queries, keys)
+    if "allowed" in hooks:
+        pairs = _pairs(call)
+        barred = pairs & ~hooks["allowed"](pairs, queries, keys)
         if mechanism.supports.has("allowed"):
             call, barred = replace(call, mask=(call.mask or Mask()) & Mask.dense(~barred)), None
     if barred is None and not {"scores", "weights"} & hooks.keys():

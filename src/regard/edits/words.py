@@ -1,6 +1,7 @@
 """Find positions of a prompt: a word, an index, or the last token."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import torch
@@ -75,9 +76,14 @@ def word_positions(tokenizer: Tokenizer, ids: Sequence[int], word: str, site: st
 
 def _whole(word: str) -> str:
     """Return a regular expression that matches a word, but not inside a longer one."""
-    before = r"(?<!\w)" if word[0].isalnum() else ""
-    after = r"(?!\w)" if word[-1].isalnum() else ""
+    before = r"(?<!\w)" if _in_words(word[0]) else ""
+    after = r"(?!\w)" if _in_words(word[-1]) else ""
     return before + re.escape(word) + after
+
+
+def _in_words(letter: str) -> bool:
+    """Return whether spaces separate words of this letter; not so of letters without case."""
+    return letter.isalnum() and unicodedata.category(letter) != "Lo"
 
 
 def _short(text: str) -> str:

@@ -19,6 +19,8 @@ from regard.explorer.intercept import capture_attention
 from regard.explorer.page import View, embedding_policy
 from regard.files import write_file
 from regard.metrics import risk_coverage
+from regard.models.builders import LanguageModel
+from regard.models.perceiver import PerceiverDecoder
 from regard.runs.run import Run
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.signals import SIGNALS
@@ -249,8 +251,10 @@ LONGEST = 48
 def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) -> str:
     """Return the attention of all heads to a question, as a part of a page.
 
-    Empty if the model has no attention.
+    Empty if the model has no attention, or attends to latents or from a target.
     """
+    if not isinstance(run.model, LanguageModel) or isinstance(run.model.body, PerceiverDecoder):
+        return ""
     panel = attention_of(run, answer, environment)
     title = f"While answering: {answer.question} → {answer.answered or '(nothing)'}"
     return View(title, (panel,)).with_detail(()).embed() if panel.maps else ""

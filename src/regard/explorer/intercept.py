@@ -16,6 +16,7 @@ from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.differential import MapDifference
 from regard.attention.gates import NO_GATES, Gates
+from regard.attention.softcap import SoftcappedSoftmax
 from regard.attention.softmax import ScoreAttention
 from regard.attention.synthesizer import Synthesizer
 from regard.attention.top_k import IndexedTopK
@@ -126,6 +127,9 @@ def score_steps(
         if gated is not None:
             scores = scores + gated[row, head]
             steps.append(("+ gates", scores))
+        if isinstance(mechanism, SoftcappedSoftmax):
+            scores = mechanism.capped(scores)
+            steps.append((f"softcap {mechanism.softcap:g}", scores))
         allowed = _allowed(record)
         if allowed is not None and not allowed[row, head].all():
             hidden = ~allowed[row, head]

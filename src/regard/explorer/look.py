@@ -1,6 +1,6 @@
 """Views of a model's attention to a text."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from regard.explorer.attention_maps import Panel
 from regard.explorer.page import View
 from regard.explorer.run_adapter import RunAdapter, untrained_run
 from regard.huggingface.convert.folder import read_folder
+from regard.models.builders import SequenceToSequence
 from regard.runs.recipe import require_run
 from regard.runs.run import Run
 
@@ -38,13 +39,20 @@ def look(
     'ada.html'
     """
     adapter, edits = adapter_of(model), as_edits(edit)
-    with edited(editable(model), edits) if edits.edits else nullcontext():
+    with _edited(model, edits, generates=second is None) if edits.edits else nullcontext():
         maps = adapter.attention_maps(text, second)
         prediction = adapter.prediction(text, second)
     texts = " / ".join(one for one in (text, second) if one)
     name = f"{adapter.name}, edited" if edits.edits else adapter.name
     panel = Panel(name, maps, texts, prediction)
     return View(f"{name}: {texts}", (panel,))
+
+
+def _edited(model: Run | Adapter, edits: Edits, *, generates: bool) -> AbstractContextManager[None]:
+    """Apply edits; the prompt of a decoder whose target is generated is the target's start."""
+    run = editable(model)
+    starts = generates and isinstance(run.model, SequenceToSequence)
+    return edited(run, edits, prompt_tokens=len(run.template.open_target()) if starts else None)
 
 
 def editable(model: Run | Adapter) -> Run:

@@ -98,7 +98,7 @@ class RunAdapter:
 
     def token_text(self, token: int) -> str:
         """Return a token as text, a special one by its name."""
-        return self.run.tokenizer.decode([token])
+        return self.run.tokenizer.token_text(token)
 
     def prompt(self, text: str, *, raw: bool = False) -> Prompts:
         """Return the prompt for the answer or continuation of a text; `raw`: without a template.
@@ -153,11 +153,11 @@ class RunAdapter:
     ) -> tuple[AttentionMap, ...]:
         """Return the attention of all layers to a model's inputs, which these ids form."""
         self._require_tokens_alone()
-        body, decode = self.run.model.body, self.run.tokenizer.decode
+        body = self.run.model.body
         records = capture_attention(body, *inputs)
         if not records:
             raise UserError(f"{self.run.path}: this model has no attention")
-        shown, target_shown = ([decode([i]) for i in ids] for ids in (source, target))
+        shown, target_shown = (list(map(self.token_text, ids)) for ids in (source, target))
         maps = gather_maps(records, shown, target_shown, second)
         return tuple(with_layer_context(one, body) for one in maps)
 

@@ -4,7 +4,7 @@ Index and known answers are those of the run, or of its nearest ancestor that ha
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,8 @@ from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
-from regard.files import decode_json, to_json, write_file
+from regard.files import decode_json, read_table, to_json, write_file
+from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, ancestors
 from regard.tasks.examples import Example, read_questions, subject_of
 from regard.tasks.registry import read_rows
@@ -81,10 +82,11 @@ def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
     path = given or _nearest(run, RUN_INDEX)
     if path is not None:
         return open_index(path)
-    gone = [str(one) for one in _folders(run)[1:] if _is_missing(one)]
+    gone = [one["run"] for one in ancestors(run.path, run.origin) if _is_missing(one)]
     if gone:
         warnings.warn(
-            f"{run.path}: no index is found, and these ancestors are missing: {', '.join(gone)}; "
+            f"{run.path}: no index is found, and these ancestors are missing, or were replaced by "
+            f"other runs: {', '.join(gone)}; "
             "put them back, or name an index",
             stacklevel=2,
         )
@@ -92,15 +94,20 @@ def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
 
 
 def _folders(run: Run) -> list[Path]:
-    return [run.path, *(Path(one["run"]) for one in ancestors(run.path, run.origin))]
+    found = ancestors(run.path, run.origin)
+    return [run.path, *(Path(one["run"]) for one in found if not _is_missing(one))]
 
 
 def _nearest(run: Run, name: str) -> Path | None:
     return next((path for folder in _folders(run) if (path := folder / name).exists()), None)
 
 
-def _is_missing(folder: Path) -> bool:
-    return not folder.exists() and not str(folder).startswith("hf:")
+def _is_missing(ancestor: Mapping[str, Any]) -> bool:
+    """Whether an ancestor's folder is gone, or holds a run of other data by now."""
+    origin = Path(ancestor["run"], "origin.json")
+    if origin.is_file():
+        return read_table(origin).get("fingerprint") != ancestor.get("fingerprint")
+    return not origin.parent.exists() and not ancestor["run"].startswith("hf:")
 
 
 # Packed corpora, and files of questions
@@ -163,23 +170,40 @@ def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
 
     None if the origin names no files of examples, or one of them is missing or unreadable.
     """
-    is_rows = isinstance(run.recipe.task, TextTaskConfig)
+    task = run.recipe.task
+    is_rows = isinstance(task, TextTaskConfig)
     files = list(map(Path, run.origin.get("inputs", ()))) if is_rows else training_files(run)
     if not files or not all(path.is_file() for path in files):
         return None
     with suppress(UserError):
-        found = [_training_rows(run, files)] if is_rows else trained_questions(run).values()
+        if isinstance(task, TextTaskConfig):
+            return count_duplicates(_training_rows(run, task), examples)
+        found = trained_questions(run).values()
         return count_duplicates(chain(*found), examples) if found else None
     return None
 
 
-def _training_rows(run: Run, files: Sequence[Path]) -> list[Example]:
-    """Return the rows of files without those that the run holds out."""
-    task, table = run.recipe.task, msgspec.structs.replace(run.recipe.data.table, skip_bad=True)
-    assert isinstance(task, TextTaskConfig)
-    rows = chain.from_iterable(read_rows(task, path, table).examples for path in files)
-    held_out = set(map(_identity, load_rows(run.path) or ()))
-    return [row for row in rows if _identity(row) not in held_out]
+def _training_rows(run: Run, task: TextTaskConfig) -> Iterator[Example]:
+    """Yield the rows that trained a run and its ancestors of the task, without their held-out ones.
+
+    Raises:
+        UserError: a file or an ancestor is missing.
+    """
+    yield from _rows_of(run.path, run.recipe, run.origin, task)
+    for one in ancestors(run.path, run.origin):
+        if one.get("stage") == task.__struct_config__.tag and one.get("inputs"):
+            folder = Path(one["run"])
+            yield from _rows_of(folder, load_recipe(folder), one, task)
+
+
+def _rows_of(
+    folder: Path, recipe: Recipe, origin: Mapping[str, Any], task: TextTaskConfig
+) -> Iterator[Example]:
+    table = msgspec.structs.replace(recipe.data.table, skip_bad=True)
+    held_out = set(map(_identity, load_rows(folder) or ()))
+    for path in origin["inputs"]:
+        rows = read_rows(task, Path(path), table).examples
+        yield from (row for row in rows if _identity(row) not in held_out)
 
 
 def _identity(row: Example) -> tuple[str, str, str | None]:
@@ -190,13 +214,17 @@ def _identity(row: Example) -> tuple[str, str, str | None]:
 def is_training_text(run: Run, path: Path) -> bool:
     """Return whether a run or an ancestor was trained on a file, or on all files of a folder.
 
-    For a run with packed text, files are compared by content; for others, by name.
+    The files of those with packed text are compared by content; of others, by name.
     """
-    files = find_files([path])
-    if is_packed(run.path / TOKENS):
-        with suppress(UserError):  # it may be damaged
-            sums = {file.sha256 for file in read_header(run.path / TOKENS).spec.files}
-            return all(inspect_file(file).sha256 in sums for file in files)
-    origins: list[dict[str, Any]] = [run.origin, *run.origin.get("ancestors", ())]
-    known = set(chain.from_iterable(origin.get("inputs", ()) for origin in origins))
-    return known.issuperset(str(file.resolve()) for file in files)
+    origins = [run.origin, *ancestors(run.path, run.origin)]
+    folders = [run.path, *(Path(one["run"]) for one in origins[1:])]
+    names, sums = set[str](), set[str]()
+    for folder, origin in zip(folders, origins, strict=True):
+        try:
+            sums |= {file.sha256 for file in read_header(folder / TOKENS).spec.files}
+        except UserError:  # there is none, or it is damaged
+            names.update(origin.get("inputs", ()))
+    return all(
+        str(file.resolve()) in names or (sums and inspect_file(file).sha256 in sums)
+        for file in find_files([path])
+    )

@@ -219,6 +219,12 @@ class Tokenizer:
         text: str = self.native.decode(list(ids), skip_special_tokens=False)
         return text
 
+    def token_text(self, token: int) -> str:
+        """Return a token as text, or as in the vocabulary if it ends inside a character."""
+        text = self.decode([token])
+        piece: str | None = self.native.id_to_token(token)
+        return piece if piece and "\ufffd" in text else text
+
     def save(self, folder: Path, **settings: Any) -> None:
         """Write tokenizer.json, and tokenizer_config.json with the special tokens.
 

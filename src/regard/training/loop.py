@@ -185,7 +185,7 @@ class _Parts:
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint, and the weights, if they are the best, while training continues."""
-        best = progress.best_step == progress.step or not self.validation.batches
+        best = progress.best_loss is None or progress.best_step == progress.step
         self.checkpoints.save(
             self.step.replica, self.step.optimizers, progress, self.environment, best=best
         )

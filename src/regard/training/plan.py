@@ -36,7 +36,7 @@ from regard.training.checkpoint import (
 from regard.training.loop import ExecutionOptions, check_options, stops_early, train
 from regard.training.processes import is_restart, join_processes
 from regard.training.sources.base import Datasets, Source
-from regard.training.sources.text import stored_text, window_datasets
+from regard.training.sources.text import remove_other_tokens, stored_text, window_datasets
 from regard.training.step import mean_loss
 
 EXAMPLE_CHARACTERS = 60
@@ -150,6 +150,7 @@ class Plan:
             check_resumable(self.run)
         else:
             path.mkdir(parents=True, exist_ok=True)
+            remove_other_tokens(self.run)
             for name, content in self.data.files.items():
                 write_file(path / name, content)
             self.run.save_description()
@@ -261,12 +262,13 @@ def plan_more_steps(
     done = checkpoint.progress.step
     recipe = with_steps(start.recipe, done + more_steps)
     made = plan_training(source, recipe, out, start)
-    was, found = start.origin.get("fingerprint"), made.run.origin["fingerprint"]
-    if found != was:
-        raise UserError(
-            f"{start.path}/origin.json: fingerprint is {was}, not {found}: the data differs; give "
-            "the data of the run, or leave --steps out and set training.steps"
-        )
+    for name in ("fingerprint", "test"):
+        was, found = start.origin.get(name), made.run.origin.get(name)
+        if found != was:
+            raise UserError(
+                f"{start.path}/origin.json: {name} is {was}, not {found}: the data differs; give "
+                "the data of the run, or leave --steps out and set training.steps"
+            )
     load_weights(checkpoint.path / "model.safetensors", made.run)
     data = dataclasses.replace(made.data, facts=made.data.facts | {"steps_before": done})
     return dataclasses.replace(made, data=data, continued=start.path)
@@ -347,7 +349,7 @@ def check_resumable(run: Run) -> None:
             "resume with the same recipe, or choose another --out"
         )
     origin = read_table(path / "origin.json")
-    for name in ("stage", "fingerprint", "parent_weights", "code"):
+    for name in ("stage", "fingerprint", "test", "parent_weights", "code"):
         if origin.get(name) != run.origin.get(name):
             raise UserError(
                 f"{path}/origin.json: {name} was {origin.get(name)} and is {run.origin.get(name)}; "

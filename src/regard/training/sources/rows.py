@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from regard.errors import UserError
+from regard.files import fingerprint_of
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
@@ -68,7 +70,9 @@ class RowSource(TaskSource):
             files = {HELD_OUT: pack_rows(held_out)} if held_out else {}
             return dataclasses.replace(examples.datasets(run), facts=facts, files=files)
 
-        return dataclasses.replace(examples, datasets=datasets)
+        scored = [[row.text, row.second, row.answer] for row in held_out]
+        origin = examples.origin | {"test": fingerprint_of(msgspec.json.encode(scored))}
+        return dataclasses.replace(examples, origin=origin, datasets=datasets)
 
 
 def _label_facts(

@@ -237,6 +237,15 @@ def _same_text(spec: TextSpec, folder: Path) -> Header | None:
     return header if same else None
 
 
+def remove_other_tokens(run: Run) -> None:
+    """Delete tokens of another text, which a dry run or a killed training left in the folder."""
+    folder = run.path / TOKENS
+    if is_packed(folder):
+        spec = msgspec.structs.replace(read_header(folder).spec, known=None)
+        if spec.fingerprint != run.origin["fingerprint"]:
+            shutil.rmtree(folder)
+
+
 def _kinds(spec: TextSpec) -> list[str]:
     """Return the kinds of documents in files; JSONL and Parquet always hold records."""
     found = {"records" if has_records(file.path) else spec.documents for file in spec.files}
