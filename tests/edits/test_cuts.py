@@ -240,10 +240,11 @@ def test_impossible_cuts_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["softmax", "moba", "elu", "differential"])
 def test_cuts_of_one_layer_combine(kind: str) -> None:
-    run, how = mechanism_run(kind), "before-normalization"
-    one, other = (cut(f"decoder.0.heads.{h}", query=6, key=5, how=how) for h in (1, 0))
-    more = cut("decoder.0.heads.1", query=6, key=4, how=how)
-    both = cut("decoder.0.heads.1", query=6, key=(4, 5), how=how)
+    def barred(head: int, key: Any) -> Cut:
+        return cut(f"decoder.0.heads.{head}", query=6, key=key, how="before-normalization")
+
+    run = mechanism_run(kind)
+    one, more, both, other = barred(1, 5), barred(1, 4), barred(1, (4, 5)), barred(0, 5)
     assert torch.equal(outputs(run, one + more), outputs(run, both))
     assert torch.equal(outputs(run, both + other)[:, 0], outputs(run, other)[:, 0])
 

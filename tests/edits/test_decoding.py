@@ -13,12 +13,24 @@ from regard.decoding.generate import generate_answers
 from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
+from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.look import look
+from regard.explorer.page import View
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.builders import SequenceToSequence
 from regard.models.head_config import LMHeadConfig
 from regard.models.perceiver import PerceiverDecoder
 from regard.runs.run import Run
-from tiny_edited import BODIES, MECHANISMS, family_run, imported_run, mechanism_run, off, tiny_run
+from tiny_edited import (
+    BODIES,
+    MECHANISMS,
+    TEXT,
+    family_run,
+    imported_run,
+    mechanism_run,
+    off,
+    tiny_run,
+)
 from tiny_families import FAMILIES
 from tiny_recurrent import padded
 
@@ -171,3 +183,17 @@ def test_answers_that_fill_the_context_keep_the_positions_of_their_prompt() -> N
     with edited(run, edit):
         alone = [generate_answers(run, [row])[0].ids for row in ROWS]
         assert [one.ids for one in generate_answers(run, ROWS)] == alone
+
+
+def test_edits_of_a_generated_target_are_shown() -> None:
+    run = family_run("encoder-decoder, post")
+    with torch.no_grad():  # it doesn't stop at once
+        run.model.get_submodule("head").weight[list(run.tokenizer.special.stop_ids)] *= -1
+
+    def target(view: View) -> AttentionMap:
+        return next(one for one in view.panels[0].maps if one.name == "decoder")
+
+    edit = edits.zero("decoder.0.residual", at="each-new")
+    shown = target(look(run, TEXT, edit=edit))
+    plain = target(look(run, TEXT, " ".join(shown.queries[1:])))
+    assert off(shown.layers[0].record.weights, plain.layers[0].record.weights) > ROUNDING

@@ -219,6 +219,9 @@ def test_a_word_has_all_tokens_of_a_character_split_into_bytes() -> None:
     for word in ("ab", "北京", "😀", "c"):
         places = word_positions(tokenizer, ids, word, "site")
         assert tokenizer.decode([ids[place] for place in places]).strip() == word
+    ids = tokenizer.encode("私は東京で生まれた")  # where no spaces separate words
+    places = word_positions(tokenizer, ids, "東京", "site")
+    assert tokenizer.decode([ids[place] for place in places]) == "東京"
 
 
 def test_an_edit_that_does_nothing_is_refused() -> None:

@@ -9,6 +9,8 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from made_answers import made_answer
 from regard.config import override
 from regard.corpus.evidence import VERDICTS
@@ -27,6 +29,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import train_tokenizer
+from tiny_edited import family_run
 
 QUESTION = "Where was <Ada> & Co born?"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -198,3 +201,9 @@ def test_answers_to_open_with_come_first_and_close_the_tables() -> None:
     assert "<details open" not in page
     assert VERDICTS["misremembered"] in parsed(page).text
     assert '<details class="group" open>' in report().html()
+
+
+@pytest.mark.parametrize("family", ["perceiver", "encoder-decoder, post"])
+def test_latents_and_targets_have_no_view(family: str) -> None:
+    shown = answer(question="Ada was born in Rome and lives in Oslo")
+    assert attention_view(family_run(family), shown, ExecutionEnvironment.choose("cpu")) == ""

@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention import Bias, Differential, KernelAttention, Linformer, RelativeVectors
-from regard.attention.config import BUILT_IN
+from regard.attention.config import BUILT_IN, SoftmaxConfig
 from regard.attention.contract_cases import HEADS, Cases, D
 from regard.attention.gated import RecurrentAttention
 from regard.attention.registry import Mechanism, find, mechanisms
@@ -33,6 +33,13 @@ def test_the_keys_of_an_indexer_alone_are_shown() -> None:
     (captured, *_) = capture_attention(tiny_model(attention=TopKConfig(k=3, indexer_heads=2)), IDS)
     found = dict(score_steps(captured, 0, 1))
     assert_close(found["masked"].softmax(-1), found["weight"])
+
+
+def test_weights_follow_from_capped_scores() -> None:
+    (captured, *_) = capture_attention(tiny_model(attention=SoftmaxConfig(softcap=0.5)), IDS)
+    steps = dict(score_steps(captured, 0, 1))
+    assert_close(steps["masked"].softmax(-1), steps["weight"])
+    assert float(steps["softcap 0.5"].abs().max()) <= 0.5
 
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ import pytest
 from regard import api
 from regard.cli import main
 from regard.runs.run import Run
-from regard.runs.training_text import count_trained
+from regard.runs.training_text import count_trained, is_training_text
 from regard.tasks.examples import read_questions
 from regard.tasks.rows import load_rows
 from tiny import BIOGRAPHIES, MODEL, PEOPLE, STEPS, Command, succeeded
@@ -65,6 +65,8 @@ def test_packed_text_is_known_by_its_content(
         assert capsys.readouterr().out.splitlines()[-1].endswith(end)
     assert main.run(["evaluate", str(run.path), str(other)]) == 0
     assert "training" not in capsys.readouterr().out
+    child = api.train("text", [other], out=tmp_path / "child", start=run, settings=STEPS)
+    assert [is_training_text(child, one) for one in (copy, other)] == [True, True]
 
 
 def test_rows_held_out_of_a_table_are_not_in_training(

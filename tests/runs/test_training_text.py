@@ -1,5 +1,6 @@
 """The answers that a run knows: learned by training, found again in it and its descendants."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,9 @@ def test_training_on_questions_ends_with_their_answers(
     assert load_known_answers(Run.load(Path("b"))) == first
     nowhere = replace(Run.load(Path("a")), path=tmp_path / "nowhere")
     assert load_known_answers(nowhere) == KnownAnswers()
+    origin = json.loads(Path("a/origin.json").read_text("utf-8"))
+    Path("a/origin.json").write_text(json.dumps(origin | {"fingerprint": "another"}), "utf-8")
+    assert load_known_answers(Run.load(Path("b"))) == KnownAnswers()
 
 
 def test_questions_are_in_files_of_these_stages_and_suffixes(trained: Path) -> None:

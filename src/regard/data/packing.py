@@ -243,11 +243,12 @@ class Joined(Mixture):
         sizes = [len(dataset) for dataset in datasets]
         self._starts = np.cumsum([0, *sizes])
         places = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])
-        Dataset.__init__(self, np.argsort(places, kind="stable"), datasets[0].format)
+        self._order = np.argsort(places, kind="stable")
+        Dataset.__init__(self, range(len(places)), datasets[0].format)
 
     def _places(
         self, indices: Integer[np.ndarray, "*n"]
     ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
-        rows = np.asarray(self.rows)[indices]
+        rows = self._order[indices]
         dataset = np.searchsorted(self._starts, rows, side="right") - 1
         return dataset, rows - self._starts[dataset]
