@@ -1,7 +1,7 @@
 """Decoding with a cache under an edit equals reading the whole text again; nothing stays."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -188,7 +188,8 @@ def test_answers_that_fill_the_context_keep_the_positions_of_their_prompt() -> N
 def test_edits_of_a_generated_target_are_shown() -> None:
     run = family_run("encoder-decoder, post")
     with torch.no_grad():  # it doesn't stop at once
-        run.model.get_submodule("head").weight[list(run.tokenizer.special.stop_ids)] *= -1
+        head = cast("torch.nn.Linear", run.model.get_submodule("head"))
+        head.weight[list(run.tokenizer.special.stop_ids)] *= -1
 
     def target(view: View) -> AttentionMap:
         return next(one for one in view.panels[0].maps if one.name == "decoder")
