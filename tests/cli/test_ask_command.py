@@ -120,7 +120,10 @@ def test_an_ancestor_that_is_missing_is_named(regard: Command, folder: Path) -> 
     origin = json.loads((folder / "run/origin.json").read_text())
     gone = {"run": str(folder / "gone")}
     (folder / "run/origin.json").write_text(json.dumps(origin | {"ancestors": [gone]}))
-    with pytest.warns(UserWarning, match="these ancestors are missing: .*gone; put them back"):
+    with pytest.warns(
+        UserWarning,
+        match="these ancestors are missing, or were replaced by other runs: .*gone; put them back",
+    ):
         found = regard("ask", "run", "Where was Mia Bell born?")
     assert found.code == 0
     assert len(found.out.splitlines()) == 1

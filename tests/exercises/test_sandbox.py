@@ -35,7 +35,7 @@ def run(body: str, **limits: int) -> Answers:
         ("import os; os._exit(3)", "exits with code 3 before it returns"),
         ("import os; os.kill(os.getpid(), 40)", "crashes with signal 40"),
         ("raise ValueError('[bad]\\nvalue')", "ValueError: [bad] value (line 2 of its cell)"),
-        ("raise KeyboardInterrupt", "KeyboardInterrupt:  (line 2 of its cell)"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt (line 2 of its cell)"),
         ("return y", "helpers belong above the first exercise (line 2 of its cell)"),
         ("return (", "SyntaxError: '(' was never closed (line 2 of its cell)"),
         ("return input()", "EOFError: EOF when reading a line (line 2 of its cell)"),

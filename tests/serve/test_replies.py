@@ -136,6 +136,6 @@ def test_a_finetuned_run_reads_the_index_of_its_parent(indexed: Path, tmp_path: 
     child = Path(shutil.copytree(indexed, tmp_path / "child"))
     (child / RUN_INDEX).unlink()
     origin = json.loads((child / "origin.json").read_text())
-    origin["ancestors"] = [{"run": str(indexed)}]
+    origin["ancestors"] = [{"run": str(indexed), "fingerprint": origin["fingerprint"]}]
     (child / "origin.json").write_text(json.dumps(origin))
     assert client(child).post("/ask", json=body()).json()["evidence"]["documents"] == 1
