@@ -125,9 +125,8 @@ def bfloat16_gain(device: torch.device) -> float:
     """Return how many times as fast as float32 a bfloat16 product is, measured once per process.
 
     On a CPU, by the processor time of this thread (but not on Windows), so that other work changes
-    little; each thread has 256 rows. The number of threads stays as it is: after a
-    change and back, torch's kernels are slower (64 rows decoded on two threads of an AMD EPYC,
-    Zen 4, by 6 to 10 %).
+    little; each thread has 256 rows. The number of threads stays as it is: after a change and back,
+    torch's kernels are slower (64 rows decoded on two threads of an AMD EPYC, Zen 4, by 6 to 10 %).
     """
     if device.type == "cuda":
         return _gain(device, 2048, 2048)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
 
 State = Literal["finished", "diverged", "failed"]
+
+T = TypeVar("T")
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,18 +324,8 @@ def read_cell(path: Path) -> Cell:
         raise UserError(f"{config}: has no seed; restore it from a copy")
     origin = path / "origin.json"
     code = read_table(origin).get("code", {}) if origin.is_file() else {}
-    return Cell(path, values, read_outcome(path), code, _read_settings(path))
-
-
-def _read_settings(path: Path) -> CellSettings | None:
-    """Read the execution options of a cell; None for another run."""
-    file = path / "cell.json"
-    try:
-        return decode_json(file.read_bytes(), CellSettings)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise UserError(f"{file}: is damaged ({error}); restore it from a copy") from None
+    settings = _read(path / "cell.json", CellSettings, "restore it from a copy")
+    return Cell(path, values, read_outcome(path), code, settings)
 
 
 def read_outcome(path: Path) -> Outcome | None:
@@ -342,15 +334,16 @@ def read_outcome(path: Path) -> Outcome | None:
     Raises:
         UserError: the file is damaged.
     """
-    file = path / "outcome.json"
+    return _read(path / "outcome.json", Outcome, "delete it to train the cell again")
+
+
+def _read(file: Path, type_: type[T], remedy: str) -> T | None:
     try:
-        return decode_json(file.read_bytes(), Outcome)
+        return decode_json(file.read_bytes(), type_)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UserError(
-            f"{file}: is damaged ({error}); delete it to train the cell again"
-        ) from None
+        raise UserError(f"{file}: is damaged ({error}); {remedy}") from None
 
 
 def require_equal(cells: Sequence[Cell], planned: Sequence[Cell], sweep: Sweep) -> None:

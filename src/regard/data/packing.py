@@ -167,38 +167,12 @@ def _fill_rows(sizes: Integer[np.ndarray, " parts"], n: int) -> Integer[np.ndarr
     return np.flatnonzero(begins)
 
 
-class Mixture(Dataset):
-    """Rows of several datasets, by weights.
+class Combined(Dataset):
+    """Rows of several datasets of one kind, in an order that a subclass determines."""
 
-    The source of row i is a function of i alone: every stretch of rows has its share of each
-    source, whose rows are repeated in their order. The mixture is long enough for every row of
-    every source to occur.
-    """
-
-    def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float]) -> None:
-        """`weights` are relative; the datasets are of one kind.
-
-        Raises:
-            UserError: a weight is too small for its source.
-        """
+    def __init__(self, datasets: Sequence[Dataset], rows: int) -> None:
+        super().__init__(range(rows), datasets[0].format)
         self._datasets = datasets
-        shares = np.array(weights) / sum(weights)
-        self._sources, self._before = interleave(shares, PATTERN)
-        self._counts = np.bincount(self._sources, minlength=len(datasets))
-        self._rows = np.array([len(dataset) for dataset in datasets])
-        rows = sum(map(len, datasets))
-        patterns = [
-            len(dataset) / count if count else np.inf
-            for dataset, count in zip(datasets, self._counts, strict=True)
-        ]
-        longest = int(np.argmax(patterns))
-        most = max(min(1000 * max(rows, PATTERN), LONGEST), 2 * rows)
-        if patterns[longest] * PATTERN > most:
-            raise UserError(
-                f"--mix: the weight {weights[longest]:g} of corpus {longest + 1} is too small for "
-                "its size; raise it"
-            )
-        super().__init__(range(max(ceil(patterns[longest] * PATTERN), rows)), datasets[0].format)
 
     def length(self, index: int) -> int:
         dataset, row = self.source(index)
@@ -229,22 +203,60 @@ class Mixture(Dataset):
     def _places(
         self, indices: Integer[np.ndarray, "*n"]
     ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
+        """Return the datasets of rows, and their rows there."""
+        raise NotImplementedError
+
+
+class Mixture(Combined):
+    """Rows of several datasets, by weights.
+
+    The source of row i is a function of i alone: every stretch of rows has its share of each
+    source, whose rows are repeated in their order. The mixture is long enough for every row of
+    every source to occur.
+    """
+
+    def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float]) -> None:
+        """`weights` are relative; the datasets are of one kind.
+
+        Raises:
+            UserError: a weight is too small for its source.
+        """
+        shares = np.array(weights) / sum(weights)
+        self._sources, self._before = interleave(shares, PATTERN)
+        self._counts = np.bincount(self._sources, minlength=len(datasets))
+        self._rows = np.array([len(dataset) for dataset in datasets])
+        rows = sum(map(len, datasets))
+        patterns = [
+            len(dataset) / count if count else np.inf
+            for dataset, count in zip(datasets, self._counts, strict=True)
+        ]
+        longest = int(np.argmax(patterns))
+        most = max(min(1000 * max(rows, PATTERN), LONGEST), 2 * rows)
+        if patterns[longest] * PATTERN > most:
+            raise UserError(
+                f"--mix: the weight {weights[longest]:g} of corpus {longest + 1} is too small for "
+                "its size; raise it"
+            )
+        super().__init__(datasets, max(ceil(patterns[longest] * PATTERN), rows))
+
+    def _places(
+        self, indices: Integer[np.ndarray, "*n"]
+    ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
         pattern, place = np.divmod(indices, len(self._sources))
         dataset = self._sources[place]
         row = pattern * self._counts[dataset] + self._before[place]
         return dataset, row % self._rows[dataset]
 
 
-class Joined(Mixture):
+class Joined(Combined):
     """Every row of several datasets of one kind once; those of each are spread evenly."""
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
-        self._datasets = datasets
         sizes = [len(dataset) for dataset in datasets]
+        super().__init__(datasets, sum(sizes))
         self._starts = np.cumsum([0, *sizes])
         places = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])
         self._order = np.argsort(places, kind="stable")
-        Dataset.__init__(self, range(len(places)), datasets[0].format)
 
     def _places(
         self, indices: Integer[np.ndarray, "*n"]

@@ -163,8 +163,8 @@ ATTENTION_PARTS = (
     "allowed",
     "unwritten",
 )
-"""Parts of an attention layer. The last two are for cuts: the pairs
-that remain allowed, and the keys whose writes to a state are cut."""
+"""Parts of an attention layer. The last two are for cuts: the pairs that remain allowed, and the
+keys whose writes to a state are cut."""
 
 
 def _is_part(place: str, layer: str) -> bool:

@@ -138,9 +138,8 @@ def _list() -> Path:
     """Return the path of the user's list of trusted files, one sha256 per line."""
     if chosen := os.environ.get("REGARD_TRUSTED_CODE"):
         return Path(chosen)
-    return (
-        Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "regard/trusted_code"
-    )
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return settings / "regard" / "trusted_code"
 
 
 def _trusted() -> set[str]:

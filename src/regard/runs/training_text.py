@@ -86,8 +86,7 @@ def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
     if gone:
         warnings.warn(
             f"{run.path}: no index is found, and these ancestors are missing, or were replaced by "
-            f"other runs: {', '.join(gone)}; "
-            "put them back, or name an index",
+            f"other runs: {', '.join(gone)}; put them back, or name an index",
             stacklevel=2,
         )
     return None
@@ -178,8 +177,8 @@ def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
     with suppress(UserError):
         if isinstance(task, TextTaskConfig):
             return count_duplicates(_training_rows(run, task), examples)
-        found = trained_questions(run).values()
-        return count_duplicates(chain(*found), examples) if found else None
+        if found := trained_questions(run).values():
+            return count_duplicates(chain(*found), examples)
     return None
 
 
