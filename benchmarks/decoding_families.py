@@ -1,8 +1,9 @@
 """Generation by beams, by an encoder–decoder and by a recurrent network, beside others.
 
 Beams: 16 prompts are continued with 4 beams by a decoder of 4 layers, 8 heads and width 256, and by
-Hugging Face's GPT-2 with the same weights, whose best beams are checked to be the same; the longer
-the prompt, the more it costs to move caches along with beams.
+Hugging Face's GPT-2 with the same weights, whose logits and greedy tokens are checked to be the
+same, and of beams the numbers of tokens; the longer the prompt, the more it costs to move caches
+along with beams.
 
 Encoder–decoder: 16 sources of 128 tokens, 64 new tokens, greedily and with 4 beams, by 4 + 4
 layers of width 256, and by Hugging Face's BART of the same sizes. BART's layers can't take our

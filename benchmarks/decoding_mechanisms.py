@@ -187,7 +187,8 @@ def main() -> None:
             for kind, figure in figures.items()
         },
     }
-    measure.save(arguments.out, "decoding_mechanisms", document)
+    part = "" if set(arguments.only) == set(goals) else "-" + "-".join(arguments.only)
+    measure.save(arguments.out, f"decoding_mechanisms{part}", document)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def main() -> None:
     found: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
     environment = ExecutionEnvironment.choose("auto", "auto")
     for task in given.only or FAMILIES:
-        of_task = found[task] = {}
+        of_task = found.setdefault(task, {})
         for name, settings in FAMILIES[task].items():
             of_task[name] = measured(task, settings, environment)
             ordered = {name: found[name] for name in FAMILIES if name in found}

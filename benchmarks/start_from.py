@@ -254,6 +254,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))
     arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "start-from.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in arguments.only or CASES:

@@ -84,7 +84,8 @@ def measure_apart(kind: str, steps: int) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one", kind, "--steps", str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"stopped": done.stderr.strip().splitlines()[-1], "settings": SETTINGS[kind]}
+        reasons = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return {"stopped": reasons[-1], "settings": SETTINGS[kind]}
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -95,9 +96,10 @@ def row(kind: str, found: dict[str, Any]) -> str:
     if "stopped" in found:
         return f"| `{kind}` | {settings} | {found['stopped']} | | | |"
     low, high = (f"{100 * x:.1f}" for x in found["accuracy_95"])
+    speed = f"{found['speed']:.2f}" if "speed" in found else "–"
     return (
         f"| `{kind}` | {settings} | {100 * found['accuracy']:.1f} % [{low}, {high}] "
-        f"| {found['speed']:.2f} | {found['peak_memory_mb']:,} MB "
+        f"| {speed} | {found['peak_memory_mb']:,} MB "
         f"| {found['state_bytes'] / 1024:,.0f} KiB |"
     )
 
@@ -115,18 +117,18 @@ def main() -> None:
         return
     place = arguments.out / "world.json"
     found = known(place, arguments.steps) if arguments.only else {}
+    arguments.out.mkdir(parents=True, exist_ok=True)
     print("| kind | settings | accuracy | speed over softmax's | peak memory | state |")
     print("|---|---|---|---|---|---|")
     for kind in dict.fromkeys(["softmax", *(arguments.only or SETTINGS)]):
         found[kind] = measure_apart(kind, arguments.steps)
-        if "stopped" not in found[kind]:
-            softmax = found["softmax"]["tokens_per_second"]
+        softmax = found["softmax"].get("tokens_per_second")
+        if softmax and "stopped" not in found[kind]:
             found[kind]["speed"] = found[kind]["tokens_per_second"] / softmax
         print(row(kind, found[kind]), flush=True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    ordered = {kind: found[kind] for kind in SETTINGS if kind in found}
-    everything = {"steps": arguments.steps, "mechanisms": ordered}
-    place.write_text(json.dumps(everything, indent=1) + "\n")
+        ordered = {kind: found[kind] for kind in SETTINGS if kind in found}
+        everything = {"steps": arguments.steps, "mechanisms": ordered}
+        place.write_text(json.dumps(everything, indent=1) + "\n")
 
 
 def known(place: Path, steps: int) -> dict[str, dict[str, Any]]:

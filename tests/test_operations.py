@@ -23,6 +23,22 @@ def test_products_and_convolutions_count_twice_per_multiplication() -> None:
     assert counter.total == 2 * 3 * 5 * 7 + 2 * 4 * 2 * 3 * 7
 
 
+def test_fused_recurrences_count_their_products() -> None:
+    """On a CPU, one operator of oneDNN computes a whole layer of an LSTM."""
+    lstm, x = torch.nn.LSTM(3, 4, batch_first=True), torch.ones(2, 5, 3, requires_grad=True)
+    forward = 2 * 2 * 5 * 16 * (3 + 4)
+    with OperationCounter() as counter:
+        out, _ = lstm(x)
+    assert counter.total == forward
+    with OperationCounter() as counter:
+        out.sum().backward()
+    initial = 2 * 2 * 16 * 4  # the gradient of the initial state, which oneDNN computes too
+    assert 2 * forward - initial <= counter.total <= 2 * forward
+    with torch.inference_mode(), OperationCounter() as counter:
+        lstm(x)
+    assert counter.total == forward
+
+
 @pytest.mark.parametrize("recomputed", [False, True])
 def test_a_training_step_costs_its_formula(recomputed: bool) -> None:
     """In the backward pass, the fused kernel computes its scores again.

@@ -1,9 +1,9 @@
 """Floating-point operations, counted while they run.
 
-Matrix products, convolutions and fused attention count, by the formulas of torch's flop counter:
-two operations for a multiplication and an addition, masked scores too. Everything else, such as
-norms and activations, has a small share and doesn't count. Neither do custom kernels, such as those
-of flash-linear-attention on a GPU.
+Matrix products, convolutions, recurrent layers and fused attention count, mostly by the formulas of
+torch's flop counter: two operations for a multiplication and an addition, masked scores too.
+Everything else, such as norms and activations, has a small share and doesn't count. Neither do
+custom kernels, such as those of flash-linear-attention on a GPU.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,9 +27,32 @@ def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **
     return int(sdpa_backward_flop_count(*shapes))
 
 
-_ON_CPU: Mapping[Any, Formula] = {
+def _onednn(rows: Any, inputs: Any, states: Any, *_: Any, **__: Any) -> int:
+    return _recurrent(rows, [inputs, states])
+
+
+def _cudnn(rows: Any, weights: Any, *_: Any, **__: Any) -> int:
+    return _recurrent(rows, weights)
+
+
+def _recurrent(rows: Any, weights: Any) -> int:
+    """Return the operations of recurrent layers, whose matrices multiply each token once."""
+    matrices = sum(weight.numel() for weight in weights if weight.ndim == 2)
+    return int(2 * rows.numel() // rows.shape[-1] * matrices)
+
+
+def _twice(forward: Formula) -> Formula:
+    """Return the formula of a backward pass: gradients of rows and of weights."""
+    return lambda *args, **kwargs: 2 * forward(*args, **kwargs)
+
+
+_FUSED: Mapping[Any, Formula] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    torch.ops.aten.mkldnn_rnn_layer: _onednn,
+    torch.ops.aten.mkldnn_rnn_layer_backward: _twice(_onednn),
+    torch.ops.aten._cudnn_rnn: _cudnn,
+    torch.ops.aten._cudnn_rnn_backward: _twice(_cudnn),
 }
 """Kernels that torch's counter leaves out."""
 
@@ -49,7 +72,7 @@ class OperationCounter(TorchDispatchMode):
     def __init__(self, formulas: Mapping[Any, Formula] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
-        self._formulas = {**flop_registry, **_ON_CPU, **(formulas or {})}
+        self._formulas = {**flop_registry, **_FUSED, **(formulas or {})}
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call]

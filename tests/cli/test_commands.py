@@ -402,8 +402,10 @@ def test_prompts_may_come_from_the_input(regard: Command, monkeypatch: pytest.Mo
     command = ("--max-new-tokens", 5)
     named = succeeded(regard("generate", "run", "Ada", "Mia Bell", *command)).out
     for text in ("Ada\nMia Bell\n", "Ada\r\nMia Bell\r\n", "Ada\nMia Bell"):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "cp1252"))
         assert succeeded(regard("generate", "run", "-", *command)).out == named
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Adaë".encode()), "cp1252"))
+    refused(regard("generate", "run", "-"), "the vocabulary has no 'ë'")
 
 
 @pytest.mark.parametrize("beams", [(), ("--num-beams", 2)])

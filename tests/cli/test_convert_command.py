@@ -10,8 +10,10 @@ from safetensors.torch import load_file
 
 from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
+from regard.runs.start import convert
 from regard.training import optimizers, step
 from regard.training.loop import InterruptedTraining
+from regard.training.plan import plan_converted
 from tiny import MODEL, STEPS, Command, refused, succeeded
 
 ELU = "model.attention.kind=elu"
@@ -56,6 +58,22 @@ def test_held_out_tokens_are_scored(regard: Command, folder: Path) -> None:
     assert before.removeprefix("before: ") in succeeded(regard("evaluate", "lm")).out
     assert after.startswith("after: perplexity: ")
     assert after.removeprefix("after: ") in succeeded(regard("evaluate", "elu")).out
+
+
+@pytest.mark.parametrize("adapted", ["training.lora.rank=2", "training.freeze=embeddings"])
+def test_all_weights_of_a_converted_run_are_trained(
+    regard: Command, folder: Path, adapted: str
+) -> None:
+    """New tensors are random: frozen ones would stay so."""
+    (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
+    succeeded(regard("train", "text", "long.txt", "--out", "lm", *MODEL, *STEPS))
+    flags = ("--from", "lm", "--out", "tuned", *STEPS, adapted)
+    succeeded(regard("train", "text", "long.txt", *flags))
+    relative = ["model.positions.kind=relative-bias"]
+    made = convert(Run.load(folder / "tuned"), folder / "new", relative)
+    assert made.origin["new_tensors"] == ["body.bias.values"]
+    plan = plan_converted(made, 2)
+    assert all(parameter.requires_grad for parameter in plan.run.model.parameters())
 
 
 def value(line: str) -> float:

@@ -161,7 +161,7 @@ class DeadWorker:
 
 
 def test_the_broken_pipes_of_windows_count_as_a_dead_worker(tmp_path: Path) -> None:
-    slot, process = executors._Slot(0, tmp_path / "log"), DeadWorker()
+    slot, process = executors._Slot({}, tmp_path / "log"), DeadWorker()
     slot._process = process  # type: ignore[assignment]
     assert not slot._request(process, tmp_path)  # type: ignore[arg-type]
     assert slot._end() == "its process exited with code 1"
@@ -180,7 +180,7 @@ def test_on_windows_a_worker_is_a_group_that_gets_ctrl_break(
         return DeadWorker()
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    slot = executors._Slot(0, tmp_path / "log")
+    slot = executors._Slot({}, tmp_path / "log")
     slot._process = process = slot._start()
     slot.interrupt()
     assert flags == [0x200]
@@ -218,6 +218,28 @@ def test_slots_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shares == ["2", "5", "2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert executors._share_of_gpus(0) == {}
+
+
+def test_a_numbered_gpu_is_that_of_all_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    made: list[Any] = []
+
+    class Slot(executors._Slot):
+        def __init__(self, variables: Any, log: Path) -> None:
+            super().__init__(variables, log)
+            made.append(variables.get("CUDA_VISIBLE_DEVICES"))
+
+        def work(self, waiting: Any, ended: Any, closed: Any) -> None:
+            while waiting:
+                ended.put(waiting.popleft())
+
+    monkeypatch.setattr(executors, "_Slot", Slot)
+    for device in ("cuda", "cuda:1"):
+        cells = [tmp_path / "a", tmp_path / "b"]
+        assert len(list(run_locally(cells, jobs=2, log=tmp_path / "log", device=device))) == 2
+    assert made == ["2", "5", None, None]
 
 
 # The process itself

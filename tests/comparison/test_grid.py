@@ -128,6 +128,9 @@ def test_a_million_cells_are_counted_before_they_are_made() -> None:
     with pytest.raises(UserError, match="1000000 cells"):
         check_size(axes, 500, None)
     check_size(axes, 500, 10**6)
+    check_size(axes, 400, 10**6)  # one number confirms all grids of a suite
+    with pytest.raises(UserError, match="add --cells 1000000"):
+        check_size(axes, 500, 10**6 - 1)
 
 
 def test_a_file_of_a_grid(tmp_path: Path) -> None:
@@ -140,7 +143,7 @@ def test_a_file_of_a_grid(tmp_path: Path) -> None:
     grid = change_grid(read_grid(file), "", TINY, {"within": 0.1, "over": ["model.n_layers=1,2"]})
     assert (grid.seeds, grid.cell.threads, grid.within) == (3, 2, 0.1)
     assert len(plan_comparison(grid).recipes) == 2 * 2 * 2 * 3
-    with pytest.raises(UserError, match="is given twice"):
+    with pytest.raises(UserError, match="is an axis of the grid already; leave it out"):
         change_grid(grid, "", (), {"tune": ["training.lr=1e-4"]})
     file.write_text('task = "mqar"\nseed = 3\n', encoding="utf-8")
     with pytest.raises(UserError, match="unknown field `seed`"):

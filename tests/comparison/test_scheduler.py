@@ -3,11 +3,13 @@
 `regard.compare` is the command as a function.
 """
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from filelock import FileLock
@@ -15,15 +17,19 @@ from filelock import FileLock
 import regard
 from plans import plan_named
 from regard import api
+from regard.comparison import plan
 from regard.comparison.folder import Sweep, join_sweep, read_cells, save_sweep
 from regard.comparison.grid import Grid, Refused
 from regard.comparison.plan import estimate, plan_comparison
 from regard.comparison.scheduler import add_to_comparison, choose_executor, train_comparison
+from regard.comparison.suite import train_suite
 from regard.comparison.summary import summarize, summarize_suite
 from regard.comparison.table import Comparison
+from regard.config import to_toml
 from regard.errors import UserError
+from regard.runs.recipe import Recipe
 from tiny import contents
-from tiny_comparisons import KIND, LR, TINY, tiny_grid
+from tiny_comparisons import KIND, LR, TINY, finished, made_up, tiny_grid, write_cells
 from tiny_tasks import SETTINGS as OPTIONS
 
 pytestmark = pytest.mark.usefixtures("without_workers")
@@ -172,6 +178,17 @@ def test_an_estimate_is_of_all_cells(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not contents(tmp_path)
 
 
+def test_an_estimate_is_made_for_each_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def costs(recipe: Recipe, _: object) -> tuple[int, int, int, float]:
+        return len(to_toml(recipe.tokenizer)), 1, 1, 1.0
+
+    monkeypatch.setattr(plan, "_time", costs)
+    over = {"tokenizer.kind": ["words", "characters"]}
+    grid = Grid(task="classification", over=over, tune={LR: [1e-3, 1e-2]}, seeds=1)
+    found = [one.parameters for one in estimate(plan_comparison(grid))]
+    assert found[0] == found[1] != found[2] == found[3]
+
+
 # As functions
 
 
@@ -198,6 +215,23 @@ def test_a_suite_is_a_comparison_per_task(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(found["mqar"].cells) == 4
     assert {cell.recipe["training"]["steps"] for cell in found["mqar"].cells} == {2}
     assert summarize_suite(tmp_path)["mqar"].table() == found["mqar"].table()
+
+
+def test_all_folders_of_a_suite_are_checked_first(tmp_path: Path) -> None:
+    first = plan_comparison(tiny_grid())
+    second = dataclasses.replace(first, grid=msgspec.structs.replace(first.grid, task="copy"))
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "notes.txt").touch()
+    with pytest.raises(UserError, match="copy: exists but is not a comparison"):
+        list(train_suite([first, second], tmp_path))
+    assert not (tmp_path / "mqar").exists()
+
+
+def test_the_index_keeps_tasks_trained_before(tmp_path: Path) -> None:
+    (tmp_path / "parity").mkdir()
+    write_cells(made_up({("softmax", 0.1, 0): finished(0.5, 0.5)}, tmp_path / "parity"))
+    list(train_suite([plan_comparison(tiny_grid(seeds=1))], tmp_path))
+    assert "[parity]" in (tmp_path / "index.md").read_text("utf-8")
     assert (tmp_path / "index.md").exists()
 
 
@@ -275,6 +309,29 @@ def test_a_run_of_another_precision_does_not_join(sweep: Path, tmp_path: Path) -
     with pytest.raises(UserError, match=r"was trained in bfloat16, the comparison's cells are in"):
         add_to_comparison(sweep, [run])
     assert contents(tmp_path) == before
+
+
+def test_a_cell_of_another_comparison_may_have_other_threads(sweep: Path, tmp_path: Path) -> None:
+    settings, one = (*TINY, "seed=7"), {"tune": {LR: [0.001]}, "seeds": 1, "cell": {"threads": 2}}
+    trained(tiny_grid(over={KIND: ["softmax"]}, settings=settings, **one), tmp_path / "other")
+    (cell,) = read_cells(tmp_path / "other")
+    add_to_comparison(sweep, [cell.path])
+    assert 7 in {one.seed for one in read_cells(sweep)}
+
+
+def test_failed_cells_are_replaced_when_their_code_is_corrected(tmp_path: Path) -> None:
+    code = tmp_path / "mine.py"
+    text = "from regard.attention import Softmax\n\n\nclass Mine(Softmax):\n    name = 'mine'\n"
+    code.write_text(text, encoding="utf-8")
+    grid = tiny_grid(over={KIND: ["softmax", f"{code}:Mine"]}, tune={}, seeds=1)
+    trained(grid, tmp_path / "sweep")
+    (cell,) = (one for one in read_cells(tmp_path / "sweep") if one.code)
+    failed = {"state": "failed", "attempt": 1, "reason": "RuntimeError: x"}
+    (cell.path / "outcome.json").write_text(json.dumps(failed), encoding="utf-8")
+    code.write_text(f"{text}\n", encoding="utf-8")
+    found = trained(grid, tmp_path / "sweep")
+    assert [record["seeds"] for record in found.table()] == [1, 1]
+    assert not found.failures()
 
 
 def test_a_refusal_ends_when_its_values_are_trained(tmp_path: Path) -> None:

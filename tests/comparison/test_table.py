@@ -76,6 +76,13 @@ def test_the_window_is_within_the_stated_distance(scores: list[int], within: int
     assert row.window(LR) == expected
 
 
+def test_the_window_has_its_end() -> None:
+    """Also where 1.0 - 0.95 is rounded to more than 0.05."""
+    scores = (0.95, 1.0, 0.9)
+    outcomes = {("softmax", lr, 0): finished(s, s) for lr, s in zip(RATES, scores, strict=True)}
+    assert made_up(outcomes).rows[0].window(LR) == [str(lr) for lr in RATES[:2]]
+
+
 def test_a_value_that_lost_a_seed_is_not_chosen() -> None:
     outcomes = curve("softmax", (0.3, 0.9, 0.4)) | {("softmax", 1e-3, 1): DIVERGED}
     comparison = made_up(outcomes)

@@ -219,9 +219,24 @@ def test_a_word_has_all_tokens_of_a_character_split_into_bytes() -> None:
     for word in ("ab", "北京", "😀", "c"):
         places = word_positions(tokenizer, ids, word, "site")
         assert tokenizer.decode([ids[place] for place in places]).strip() == word
-    ids = tokenizer.encode("私は東京で生まれた")  # where no spaces separate words
-    places = word_positions(tokenizer, ids, "東京", "site")
-    assert tokenizer.decode([ids[place] for place in places]) == "東京"
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "found"),
+    [
+        ("من مؤمن", "من", "من"),
+        ("나 나무", "나", "나"),
+        ("私は東京で生まれた", "東京", "東京"),  # scripts without spaces
+        ("コーヒーを飲む", "コーヒー", "コーヒー"),
+        ("人々は人", "人々", "人々"),
+        ("人々は人", "人", "人人"),
+    ],
+)
+def test_words_end_where_the_script_has_spaces(text: str, word: str, found: str) -> None:
+    tokenizer = train_tokenizer(BytePairsConfig(size=300), ["abc"])
+    ids = tokenizer.encode(text)
+    places = word_positions(tokenizer, ids, word, "site")
+    assert tokenizer.decode([ids[place] for place in places]).strip() == found
 
 
 def test_an_edit_that_does_nothing_is_refused() -> None:

@@ -102,6 +102,21 @@ def test_answers_are_written_by_the_name_of_the_file(tmp_path: Path) -> None:
     assert [one["predicted"] for one in records] == ["Oslo", "Rome"]
 
 
+def test_an_empty_question_has_no_signal_to_choose(trained: Path) -> None:
+    run = Run.load(trained)
+    questions = [Example(text=f"Where was {name} born?", answer="Rome") for name, _ in PEOPLE]
+    guesses = answer(run, questions, run.environment())
+    asked = [
+        Example(text=question.text, answer=guess.answered if right else "elsewhere")
+        for question, guess in zip(questions, guesses, strict=True)
+        for right in (True, False)
+    ] + [Example(text=" ", answer="Rome")]
+    found = evaluate_questions(run, asked, run.environment())
+    assert found.accuracy
+    assert found.accuracy.value == len(questions) / len(asked)
+    assert found.confidence
+
+
 def test_a_calibrated_run_generates_its_answers_once(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

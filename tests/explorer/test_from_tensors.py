@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu
+from regard.errors import UserError
 from regard.explorer.from_tensors import look_at_attention
 from regard.explorer.intercept import MismatchError
 
@@ -40,6 +41,14 @@ def test_rows_have_the_names_that_they_are_given() -> None:
     )
     (shown,) = view.panels[0].maps
     assert (shown.queries, shown.keys) == (("q",), ("a", "b", "c"))
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c", "d"]])
+def test_each_token_needs_a_name(names: list[str]) -> None:
+    x = torch.eye(3)[None, None]
+    for queries, keys in ((names, []), ([], names)):
+        with pytest.raises(UserError, match=f"{len(names)} names for 3 tokens"):
+            look_at_attention(Softmax(), x, x, x, title="by hand", queries=queries, keys=keys)
 
 
 class Doubled(Softmax):

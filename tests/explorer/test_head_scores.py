@@ -128,6 +128,10 @@ def test_a_sink_gets_the_weight_of_all_behind_it() -> None:
     assert sink(weights, key=2) == 1
 
 
+def test_a_token_that_attends_to_nothing_has_no_distance() -> None:
+    assert distance(torch.zeros(1, 1, 1)) == 0  # the first token of stick-breaking attention
+
+
 @given(st.integers(2, 12))
 def test_equal_weights_are_uniform(n: int) -> None:
     assert entropy(torch.full((n, n), 1 / n, dtype=torch.float64), causal=False) == pytest.approx(1)
@@ -137,6 +141,7 @@ def test_equal_weights_are_uniform(n: int) -> None:
     half = torch.zeros(n, n, dtype=torch.float64)
     half[:, :2] = 0.5
     assert entropy(half, causal=False) == pytest.approx(math.log(2) / math.log(n))
+    assert entropy(half / 100, causal=False) == pytest.approx(math.log(2) / math.log(n))
 
 
 def test_how_far_a_head_looks() -> None:

@@ -9,6 +9,8 @@ import torch
 from transformers import (
     Mamba2Config,
     Mamba2Model,
+    NemotronHConfig,
+    NemotronHModel,
     PreTrainedModel,
     Qwen3NextConfig,
     Qwen3NextModel,
@@ -61,6 +63,30 @@ def qwen3_next() -> PreTrainedModel:
     experts |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
     config = Qwen3NextConfig(**SIZES, **LINEAR, **heads, **experts, num_hidden_layers=4)
     return sharp(Qwen3NextModel(config))
+
+
+def nemotron_h() -> PreTrainedModel:
+    torch.manual_seed(0)
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    scan: dict[str, Any] = {
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 8,
+        "n_groups": 2,
+    }
+    layers = ["linear_attention", "mlp", "full_attention", "mlp"]
+    config = NemotronHConfig(**SIZES, **heads, **scan, layers_block_type=layers, chunk_size=8)
+    return sharp(NemotronHModel(config))
+
+
+@torch.inference_mode()
+def test_attention_of_a_layer_called_mixer_is_no_recurrence() -> None:
+    model = nemotron_h()
+    found = huggingface_maps(model, {"input_ids": IDS}, [str(i) for i in range(13)])
+    assert [(one.name, len(one.layers)) for one in found] == [
+        ("recurrence", 1),
+        ("self-attention", 1),
+    ]
 
 
 Maker = Callable[[], PreTrainedModel]

@@ -13,16 +13,19 @@ from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.attention.score_config import DifferentialConfig, GatedSoftmaxConfig
 from regard.explorer.attention_maps import (
     AttentionMap,
+    Panel,
     PositionPicture,
     choose,
     gather_maps,
     position_pictures,
 )
 from regard.explorer.intercept import capture_attention
+from regard.explorer.page import serialize
 from regard.explorer.run_adapter import with_layer_context
 from regard.models.builders import make_model
 from regard.models.config import RecurrentEncoderDecoderConfig
 from regard.models.head_config import LMHeadConfig
+from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder
 from regard.positions import ShawVectors
 from regard.positions.config import (
@@ -49,6 +52,22 @@ def seen(**settings: Any) -> tuple[AttentionMap, Decoder]:
     assert isinstance(body, Decoder)
     (one,) = gather_maps(capture_attention(body, IDS), [str(i) for i in IDS[0].tolist()])
     return with_layer_context(one, body), body
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LayerConfig(positions=NoPositionsConfig()),
+        LayerConfig(positions=RotaryConfig(base=50.0)),
+        LayerConfig(n_heads=8, head_dim=2),
+    ],
+    ids=str,
+)
+def test_layers_of_different_rotations_have_none_in_common(other: LayerConfig) -> None:
+    one, _ = seen(positions=RotaryConfig(), pattern=(LayerConfig(), other))
+    assert one.position_info.rotation is None
+    (panel,) = serialize("tiny", [Panel("tiny", (one,))], [(0, 1, 0)])["panels"]
+    assert panel["details"][0]["before"] == {}
 
 
 def only(found: list[PositionPicture]) -> tuple[PositionPicture, list[Tensor]]:

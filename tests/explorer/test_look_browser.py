@@ -10,6 +10,8 @@ import torch
 from tiny_views import TOKENS, tiny_view
 
 from browser import axe, violations, watched
+from regard.attention import Softmax
+from regard.explorer.from_tensors import look_at_attention
 from regard.explorer.page import View
 
 if TYPE_CHECKING:
@@ -374,6 +376,28 @@ def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path)
         button(page, "Matrix").click()
         point(page, 100, 99, 512)
         assert said(page).startswith("“t100” (100) attends to “t99” (99): ")
+
+
+def test_the_cell_that_arrows_reach_is_in_view(browser: "Browser", tmp_path: Path) -> None:
+    view = tiny_view([f"t{i}" for i in range(40)], layers=1, heads=1)
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        page.set_viewport_size({"width": 1000, "height": 300})
+        cells(page).focus()
+        for _ in range(39):
+            page.keyboard.press("ArrowDown")
+        mark, frame = (page.locator(one).bounding_box() for one in (".mark", ".view"))
+        assert mark
+        assert frame
+        assert mark["y"] + mark["height"] <= frame["y"] + frame["height"] + 1
+
+
+def test_thumbnails_of_one_query_can_be_clicked(browser: "Browser", tmp_path: Path) -> None:
+    query, keys = torch.ones(1, 8, 1, 4), torch.ones(1, 8, 300, 4)
+    view = look_at_attention(Softmax(), query, keys, keys, title="one query").opening("model")
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        box = button(page, "open layer 0, head 0").bounding_box()
+        assert box
+        assert box["height"] >= 24
 
 
 @pytest.fixture

@@ -187,6 +187,9 @@ def test_a_page_opens_on_a_view_and_a_head() -> None:
             tiny_view().opening("matrix", layer=layer, head=head)
     with pytest.raises(UserError, match="word: this view would be empty here"):
         tiny_view().opening("word").embed()
+    first, second, third = (tiny_view(tokens) for tokens in (("a", "b"), ("c", "d"), ("c", "e")))
+    with pytest.raises(UserError, match="word: this view would be empty here"):
+        _ = first.beside(second).beside(third).opening("word").data
 
 
 # Lists of layers and heads, as people write them
@@ -203,7 +206,7 @@ def test_what_is_written_is_read(parts: list[tuple[int, int]], spaced: bool) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "2-x", "1,", ",1", "1-2-3", "-1", "4-3", "1;2", "²", "1-99999999"]
+    "text", ["", "x", "2-x", "1,", ",1", "1-2-3", "-1", "4-3", "0,4-3", "1;2", "²", "1-99999999"]
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=f"--heads {text}: is not a list of numbers"):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,14 @@ def test_a_word_is_chosen_and_compared(page: "Page", tmp_path: Path) -> None:
         page.locator(".cosines").nth(part).locator("td").first.hover()
         (shown,) = re.findall(rf"cosine {NUMBER}", said(page))
         assert float(shown) == pytest.approx(float(cosine), abs=1e-4)
-    assert page.get_by_label("entries of").count() == 9
+    entries = page.get_by_label("entries of")
+    assert entries.count() == 9
+    described = entries.first.get_attribute("aria-label")
+    assert described
+    assert len(re.findall(NUMBER, described)) == 8, "numbers that a mouse would show"
+    page.locator(".view").focus()
+    page.keyboard.press("ArrowDown")
+    assert said(page).count("length of the difference") == 3
     page.get_by_role("button", name=re.compile("“in”, position 3")).click()
     assert page.get_by_label("entries of").count() == 0, "vectors of one word are kept"
 
@@ -185,3 +193,40 @@ def test_heads_stand_in_the_row_of_their_layer(page: "Page", tmp_path: Path) -> 
     assert [len(top) for top in tops] == [1, 1, 1]
     assert len(set.union(*tops)) == 3
     assert page.locator("[aria-label^='open layer'][tabindex='0']").count() == 1
+    page.get_by_role("button", name="open layer 1, head 3").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator(":focus").get_attribute("aria-label") == "open layer 1, head 3", "the last"
+
+
+def test_arrows_skip_layers_of_fewer_heads(page: "Page", tmp_path: Path) -> None:
+    pattern = (LayerConfig(n_heads=4), LayerConfig(), LayerConfig(n_heads=4))
+    model = tiny_model(n_heads=2, n_layers=3, pattern=pattern, dtype=torch.float32)
+    maps = gather_maps(capture_attention(model, torch.tensor([[1, 2, 3]])), ["a", "b", "c"])
+    show(page, View("tiny", (Panel("tiny", maps),)), tmp_path, "Model")
+    page.get_by_role("button", name="open layer 0, head 3").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator(":focus").get_attribute("aria-label") == "open layer 2, head 3"
+
+
+def test_panels_have_different_names(page: "Page", tmp_path: Path) -> None:
+    model, start = run("text"), "the kids play in the park in the park in"  # 40 characters
+    view = look(model, f"{start} town").beside(look(model, f"{start} park"))
+    show(page, view, tmp_path, "Heads")
+    assert len({*page.locator("figcaption").all_text_contents()}) == 3
+
+
+def test_a_panel_without_this_attention_is_named(page: "Page", tmp_path: Path) -> None:
+    one, other = look(run("text"), TEXTS[0]), look(run("text"), TEXTS[1])
+    (panel,) = other.panels
+    renamed = replace(panel, name="other", maps=(replace(panel.maps[0], name="encoder"),))
+    show(page, one.beside(replace(other, panels=(renamed,))), tmp_path, "Model")
+    assert page.get_by_text("other has no attention of this kind: self-attention.").count() == 1
+
+
+def test_arrows_do_not_change_the_layer_of_positions(page: "Page", tmp_path: Path) -> None:
+    view = look(run("text", "model.positions.kind=alibi"), TEXTS[0])
+    show(page, view.opening("positions"), tmp_path, "Positions")
+    page.locator(".view").focus()
+    page.keyboard.press("ArrowDown")
+    page.get_by_role("button", name="Matrix", exact=True).click()
+    assert page.get_by_role("combobox", name="layer").input_value() == "0"

@@ -13,6 +13,7 @@ from regard.files import read_table
 from regard.models.tensors import saved_tensors
 from regard.runs.run import Run, ancestors
 from regard.runs.start import ancestry, convert, shown_names
+from regard.training.sources.text import TextSource
 from tiny_tasks import sharp_run, task_recipe
 
 
@@ -94,6 +95,16 @@ CHANGES: dict[str, tuple[str, list[str], list[str], tuple[str, ...]]] = {
         ["model.encoder.attention.kind=fourier"],
         (f"body.encoder.layers.*.self_attention.{DRAWS}",),
     ),
+    "no gates of self-attention beside another cross-attention": (
+        *("encoder-decoder", ["model.decoder.attention.kind=gated-softmax"], [f"{CROSS}=softmax"]),
+        (),
+    ),
+    "no gates of cross-attention beside another self-attention": (
+        "encoder-decoder",
+        [f"{CROSS}=gated-softmax"],
+        ["model.decoder.attention.kind=sliding-window"],
+        (),
+    ),
     "a gate of outputs": (
         *("decoder", [f"{KIND}=forgetting"], [f"{KIND}=gated-softmax"]),
         (GATES,),
@@ -159,6 +170,21 @@ def test_draws_depend_on_the_seed(parent: Run, tmp_path: Path) -> None:
 
     assert torch.equal(drawn("one"), drawn("again"))
     assert not torch.equal(drawn("two"), drawn("other", "seed=1"))
+
+
+def test_zero_centered_norms_keep_their_factors(tmp_path: Path) -> None:
+    settings = ("model.norm_type=rms-norm", "model.qk_norm=true")
+    parent = parent_run("casing", "decoder", *settings)
+    made = convert(parent, tmp_path / "run", ["model.norm_type=zero-centered-rms-norm"])
+    torch.testing.assert_close(logits(made), logits(parent), atol=1e-4, rtol=1e-4)
+    back = convert(made, tmp_path / "back", ["model.norm_type=rms-norm"])
+    torch.testing.assert_close(logits(back), logits(parent), atol=1e-4, rtol=1e-4)
+
+
+def test_more_training_holds_out_the_same_data() -> None:
+    start = parent_run("casing", "decoder", "seed=3")
+    assert TextSource("letters.txt").choose_recipe(None, [], start).seed == 3
+    assert TextSource("letters.txt").choose_recipe(None, ["seed=4"], start).seed == 4
 
 
 def test_a_head_is_untied_as_it_was(tmp_path: Path) -> None:

@@ -46,6 +46,13 @@ def test_a_text_of_the_training_is_named(regard: Command, folder: Path, run: Pat
     assert "training" not in succeeded(regard("evaluate", "run", "copy.txt")).out
 
 
+def replace_fingerprint(run: Path) -> None:
+    """Change the fingerprint of the data in a run's origin, as if another run were there."""
+    origin = json.loads((run / "origin.json").read_text("utf-8"))
+    changed = json.dumps(origin | {"fingerprint": "another"})
+    (run / "origin.json").write_text(changed, "utf-8")
+
+
 def test_packed_text_is_known_by_its_content(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +74,9 @@ def test_packed_text_is_known_by_its_content(
     assert "training" not in capsys.readouterr().out
     child = api.train("text", [other], out=tmp_path / "child", start=run, settings=STEPS)
     assert [is_training_text(child, one) for one in (copy, other)] == [True, True]
+    replace_fingerprint(run.path)
+    found = [is_training_text(child, one) for one in (text, copy, other)]
+    assert found == [True, False, True], "another run in the ancestor's folder has other files"
 
 
 def test_rows_held_out_of_a_table_are_not_in_training(
@@ -107,6 +117,11 @@ def test_rows_that_trained_an_ancestor_are_in_training(tmp_path: Path) -> None:
     start = api.train("classification", a, out=tmp_path / "a", settings=[*STEPS, *model, "seed=1"])
     other = api.train("classification", b, out=tmp_path / "b", start=start, settings=STEPS)
     assert api.evaluate(other, a).in_training == 36
-    again = api.train("classification", a, out=tmp_path / "c", start=start, settings=STEPS)
+    same = api.train("classification", a, out=tmp_path / "same", start=start, settings=STEPS)
+    assert api.evaluate(same).in_training == 0, "the seed of the start holds out the same rows"
+    settings = [*STEPS, "seed=0"]
+    again = api.train("classification", a, out=tmp_path / "c", start=start, settings=settings)
     held = [{row.text for row in load_rows(run.path) or ()} for run in (start, again)]
     assert api.evaluate(again).in_training == len(held[1] - held[0]) > 0
+    replace_fingerprint(start.path)
+    assert api.evaluate(other, a).in_training is None

@@ -10,9 +10,11 @@ from regard.studies.single_head.one_head import averaging, products
 
 
 def test_too_many_keys_are_not_shown_one_by_one(tmp_path: Path) -> None:
+    (page_of_few,) = [place for place in averaging().save(tmp_path) if place.suffix == ".html"]
     many = averaging(n=65, t=9.0)
     assert many.explorer_view is None
     assert [place.suffix for place in many.save(tmp_path)][-1] == ".png"
+    assert not page_of_few.exists(), "it showed other measurements"
 
 
 def test_a_finding_comes_back_from_disk(tmp_path: Path) -> None:

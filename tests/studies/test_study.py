@@ -116,6 +116,9 @@ def test_a_study_runs_over_seeds() -> None:
     (row,) = found.rows
     assert (row.range, row.held, row.mark) == ("0 to 0.8", 3, "3 of 5")
     assert found.command == "regard study run luck seed=0 limit=0.45 seeds=5"
+    assert luck.over_seeds([3, 7], limit=0.45).command == (
+        "regard study run luck seed=3 limit=0.45 && regard study run luck seed=7 limit=0.45"
+    )
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,14 @@ def test_the_command_runs_a_study_over_seeds(tmp_path: Path) -> None:
     assert "seeds=N" not in CliRunner().invoke(study_command, ["run", "averaging", "--help"]).stdout
 
 
+def test_a_finding_that_cannot_be_saved_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    arguments = ["run", "averaging", "--out", str(tmp_path / "file" / "new")]
+    outcome = CliRunner().invoke(study_command, arguments)
+    assert isinstance(outcome.exception, OSError)
+    assert "The claim holds" in outcome.stdout
+
+
 def test_the_stored_caption_is_that_of_the_docstring() -> None:
     for study in STUDIES:
         parts = list(Formatter().parse(study.caption))

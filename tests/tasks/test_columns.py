@@ -118,3 +118,16 @@ def test_a_later_table_is_read_by_the_names_of_the_columns(tmp_path: Path) -> No
         config = TableConfig(text=found["text"], label=found["label"])
         rows = read_table_rows(later, config, label_required=False)
         assert [one.text for one in rows.examples] == REVIEWS
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{one}, said Ada\n" for one in REVIEWS), "utf-8")
+    read = read_rows(ClassificationConfig(), lines, config, label_required=False)
+    assert [one.text for one in read.examples] == [f"{one}, said Ada" for one in REVIEWS]
+
+
+def test_rows_to_score_need_no_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "reviews.csv", review=REVIEWS, stars=STARS)
+    test = tmp_path / "test.tsv"
+    rows = zip(REVIEWS[:2], STARS[:2], strict=True)
+    test.write_text("".join(f"{text}\t{label}\n" for text, label in rows), "utf-8")
+    plan = plan_training(RowSource("classification", path, test), None, tmp_path / "run")
+    assert plan.data.facts["test_rows"] == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import UserError
+from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.registry import read_rows
 from regard.tasks.tables import TableConfig, is_table, read_table, read_table_rows
@@ -173,6 +174,12 @@ def test_compressed_tables_are_tables(
     name: str, data: str, config: TableConfig, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(gzip.compress(data.encode()))
-    assert is_table(tmp_path / name, config) == name.endswith("csv.gz") or config.label
+    assert is_table(tmp_path / name, config)
     rows = read_table_rows(tmp_path / name, config)
     assert [(one.text, one.answer) for one in rows.examples] == [("good, food", "5"), ("bad", "1")]
+
+
+def test_a_compressed_text_has_both_cases(tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Hello World\n"))
+    rows = read_rows(CasingConfig(), tmp_path / "a.txt.gz", TableConfig())
+    assert [one.answer for one in rows.examples] == ["HELLO WORLD", "hello world"]

@@ -14,7 +14,7 @@ from regard.runs.recipes import RECIPES
 from regard.text.config import CharactersConfig
 from regard.text.files import inspect_file
 from regard.text.pack import pack_corpus
-from regard.text.packed import TextSpec
+from regard.text.packed import TextSpec, is_packed
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.sources.choose import find_packed
 from tiny_tasks import SETTINGS
@@ -78,6 +78,14 @@ def test_a_packed_corpus_is_trained_on(
     assert progress.step == 3
     assert progress.best_loss is not None
     assert plan.run.tokenizer.fingerprint == KNOWN.fingerprint
+
+
+def test_a_corpus_in_the_folder_of_the_run_stays(corpora: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (corpora / "web").rename(out / "tokens")
+    plan_pretraining(out / "tokens", out, recipe()).execute(SETTINGS)
+    assert is_packed(out / "tokens")
 
 
 def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None:

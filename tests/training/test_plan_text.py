@@ -8,11 +8,13 @@ from math import exp
 from pathlib import Path
 
 import pytest
+import torch
 
 from plans import plan_text
 from refusals import refusal
 from regard.api import evaluate
 from regard.config import override
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.perplexity import TextScore
 from regard.runs.recipe import Recipe
@@ -208,6 +210,12 @@ def test_an_estimate_is_of_all_steps(
     assert needs["memory_mb"] > 0
     monkeypatch.setattr("regard.training.estimate.peak_memory_mb", lambda _: float("nan"))
     assert estimate_training(plan, CPU).keys() == {"seconds_per_step", "hours"}
+
+
+def test_an_estimate_in_float64_is_of_float64_weights(lines: Path, tmp_path: Path) -> None:
+    plan = plan_text(lines, tmp_path / "run", recipe())
+    estimate_training(plan, ExecutionEnvironment.choose("cpu", "float64"))
+    assert {parameter.dtype for parameter in plan.run.model.parameters()} == {torch.float64}
 
 
 def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> None:

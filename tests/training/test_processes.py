@@ -95,6 +95,18 @@ def test_others_wait_for_the_work_of_the_first_without_a_connection_that_times_o
     assert order[0] == "work"
 
 
+def test_a_lost_store_is_a_lost_process() -> None:
+    class Gone(HashStore):
+        def check(self, _keys: list[str]) -> bool:
+            raise dist.DistNetworkError("Connection reset by peer")
+
+        def get(self, _key: str) -> bytes:
+            raise dist.DistNetworkError("Connection reset by peer")
+
+    with pytest.raises(LostProcessError, match="repeat the command with --resume"):
+        Processes(1, 2, Gone()).alone(lambda: None)
+
+
 def test_a_step_that_is_abandoned_does_not_wait_for_a_dead_process() -> None:
     abandoned = Event()
     abandoned.set()

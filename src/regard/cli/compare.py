@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     type=options.Choice(["auto", "float32", "bfloat16"]),
     help="Precision of a cell's matrix products. [float32]",
 )
-@click.option("--cells", type=options.COUNT, help="Number of cells, to confirm a large grid.")
+@click.option("--cells", type=options.COUNT, help="Confirm grids of up to so many cells.")
 @click.option("--dry-run", is_flag=True, help="Check the grid, time a few steps, train nothing.")
 @click.option(
     "--add",

@@ -225,8 +225,9 @@ def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None
     """Score a constant answer."""
     from regard.evaluation.evaluate import baseline_accuracy
     from regard.tasks.examples import majority_answer, read_questions
+    from regard.text.files import RECORDS, SUFFIXES, content_suffix
 
-    if pairs is None or pairs.suffix == ".txt":
+    if pairs is None or content_suffix(pairs) in SUFFIXES - RECORDS:
         raise UserError("--baseline: needs PAIRS, a file of tab-separated questions and answers")
     questions = read_questions(pairs)
     guess = majority_answer(questions) if baseline == "majority" else baseline

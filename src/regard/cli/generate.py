@@ -236,6 +236,6 @@ def _read_stdin() -> list[str]:
     from regard.files import split_lines
 
     try:
-        return split_lines(sys.stdin.read())
+        return split_lines(sys.stdin.buffer.read().decode())
     except UnicodeDecodeError:
         raise UserError("generate: stdin isn't UTF-8; convert it") from None

@@ -170,7 +170,7 @@ def head_scores(
         raise UserError("--gradients: needs TEXTS for the loss")
     named = _open(model, **loading)
     adapter = untrained(named) if fresh else named
-    heads, shortest = _measured(adapter, _lines(texts), random, gradients, seed or 0)
+    heads, shortest, kind = _measured(adapter, _lines(texts), random, gradients, seed or 0)
     names = dict.fromkeys(name for head in heads for name in head.scores)  # of all kinds of layers
     scores = (Column(name, justify="right") for name in names)
     table = Table("head", "pattern", *scores, box=None, pad_edge=False)
@@ -181,6 +181,8 @@ def head_scores(
     write_file(out, draw_head_scores(heads, out.suffix))
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
     options.write_json(json_file, found)
+    if kind != "self-attention":
+        click.echo(f"Scored: {kind}; heads of other kinds of attention are left out.")
     if shortest < SINK_TOKENS:
         click.echo(f"{shortest} tokens are too few to tell a sink from uniform attention.")
     else:
@@ -220,10 +222,11 @@ def _device(name: str | None) -> "torch.device | None":
 
 def _measured(
     model: "Run | Adapter", lines: list[str], random: int | None, gradients: bool, seed: int
-) -> "tuple[list[Head], int]":
+) -> "tuple[list[Head], int, str]":
     """Return all scores of all heads, on texts and on a repeated random sequence.
 
-    The second value is the number of tokens of the shortest text, or else of the sequence.
+    The second value is the number of tokens of the shortest text, or else of the sequence; the
+    third is the kind of attention.
     """
     from regard.explorer.gradients import gradient_norms
     from regard.explorer.head_scores import head_scores, with_scores
@@ -241,7 +244,7 @@ def _measured(
     if gradients:
         norms = gradient_norms([adapter.gradients(line) for line in lines], maps[0])
         heads = with_scores(heads, {"gradient": norms})
-    return heads, min(len(one.keys) for one in maps)
+    return heads, min(len(one.keys) for one in maps), maps[0].name
 
 
 def _shown(name: str, score: float | None) -> str:

@@ -97,8 +97,8 @@ def run(
         _print_help(chosen)
         return
     finding = chosen.with_texts(parameters)
+    _print(finding)  # before the folder turns out not to be writable
     places = finding.save(out)
-    _print(finding)
     files = [str(place) for place in places if place.suffix != ".html"]
     click.echo("\nFigure and measurements: " + ", ".join(files))
     for place in places:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -30,14 +30,20 @@ def default_jobs(threads: int) -> int:
     return max(1, process_cpu_count() // threads)
 
 
-def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Path, None, None]:
+def run_locally(
+    cells: Sequence[Path], *, jobs: int, log: Path, device: str = "auto"
+) -> Generator[Path, None, None]:
     """Train cells in worker processes, `jobs` at a time; yield each that has ended.
 
     A worker trains one cell after another. If it dies, its cell is tried again and resumes. The
-    output of workers is appended to `log`.
+    output of workers is appended to `log`. Workers share the GPUs, each with one to see, unless
+    `device` numbers that of all cells, such as cuda:1.
     """
     waiting, ended, closed = deque(cells), SimpleQueue[Path | Exception](), Event()
-    slots = [_Slot(number, log) for number in range(min(jobs, len(cells)))]
+    slots = [
+        _Slot({} if ":" in device else _share_of_gpus(number), log)
+        for number in range(min(jobs, len(cells)))
+    ]
     threads: list[Thread] = []
     try:
         for slot in slots:
@@ -78,8 +84,8 @@ def _next_ended(ended: "SimpleQueue[Path | Exception]") -> Path:
 class _Slot:
     """A place for a worker process, which trains one cell after another."""
 
-    def __init__(self, number: int, log: Path) -> None:
-        self._number, self._log = number, log
+    def __init__(self, variables: Mapping[str, str], log: Path) -> None:
+        self._variables, self._log = variables, log
         self._process: subprocess.Popen[bytes] | None = None
 
     def work(
@@ -120,7 +126,7 @@ class _Slot:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=messages,
-                env=os.environ | _share_of_gpus(self._number),
+                env={**os.environ, **self._variables},
                 start_new_session=True,  # Ctrl-C reaches the scheduler alone
                 creationflags=new_group_flag(),
             )

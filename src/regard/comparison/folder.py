@@ -151,8 +151,7 @@ def locked(out: Path) -> Iterator[None]:
     Raises:
         UserError: the folder holds something else, or another command is running on it.
     """
-    if out.exists() and not (out.is_dir() and (is_sweep(out) or _is_blank(out))):
-        raise UserError(f"{out}: exists but is not a comparison; choose another --out")
+    require_comparison(out)
     out.mkdir(parents=True, exist_ok=True)
     busy = (
         f"{out}: another regard compare is running on it; wait until it ends, or choose another "
@@ -160,6 +159,16 @@ def locked(out: Path) -> Iterator[None]:
     )
     with hold_lock(out / ".lock", busy):
         yield
+
+
+def require_comparison(out: Path) -> None:
+    """Raise unless a folder is new, blank, or a comparison.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    if out.exists() and not (out.is_dir() and (is_sweep(out) or _is_blank(out))):
+        raise UserError(f"{out}: exists but is not a comparison; choose another --out")
 
 
 def is_sweep(out: Path) -> bool:

@@ -143,15 +143,17 @@ def change_grid(
         table, added = axis_values(values[name]), dict[str, list[str]]()
         for text in given.get(name, ()):
             path, chosen = parse_axis(text, f"--{name}")
-            if path in added or (path in table and name != "baseline"):
+            if path in added:
                 raise UserError(f"--{name} {path}: is given twice; join the values by commas")
+            if path in table and name != "baseline":
+                raise UserError(f"--{name} {path}: is an axis of the grid already; leave it out")
             added[path] = chosen
         values[name] = table | added
     for name in ("seeds", "recipe", "score", "within", "match"):
         values[name] = given.get(name, values[name])
     for name in ("threads", "device", "precision"):
         values["cell"][name] = given.get(name, values["cell"][name])
-    grid = convert(values, Grid, where="command line")
+    grid = convert(values, Grid, where="compare")
     return _change_executor(grid, given.get("executor"), given.get("resource", ()))
 
 
@@ -268,10 +270,10 @@ def check_size(axes: Sequence[Axis], seeds: int, confirmed: int | None) -> None:
     """Check that the number of cells is small or confirmed.
 
     Raises:
-        UserError: there are many cells, and their number isn't confirmed.
+        UserError: there are many cells, and `confirmed` is less or None.
     """
     cells = prod(len(axis.values) for axis in axes) * seeds
-    if cells > UNCONFIRMED and confirmed != cells:
+    if cells > UNCONFIRMED and cells > (confirmed or 0):
         raise UserError(f"the grid has {cells} cells; to train so many, add --cells {cells}")
 
 

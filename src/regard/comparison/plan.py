@@ -1,6 +1,5 @@
 """Plan a comparison: check its grid before anything is written or trained."""
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,13 +27,10 @@ from regard.config import file_name
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names
-from regard.runs.recipe import Recipe
+from regard.runs.recipe import CosineConfig, Recipe
+from regard.training.estimate import estimate_training
 from regard.training.plan import plan_training
 from regard.training.sources.choose import own_source
-from regard.training.step import accumulate_gradients, best_parts
-
-TIMED_STEPS = 3
-"""Number of steps that an estimate times, after one warm-up step."""
 
 
 @dataclass(frozen=True)
@@ -166,15 +162,12 @@ class Estimate:
 
 
 def estimate(planned: PlannedComparison) -> Iterator[Estimate]:
-    """Yield the cost of each combination, from a few steps per shape of model and batch."""
+    """Yield the cost of each combination, from a few steps of each that costs something else."""
     settings = planned.grid.cell
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
     timed: dict[bytes, tuple[int, int, int | None, float]] = {}
     for one in planned.combinations:
-        training = one.recipe.training
-        recipe = one.recipe
-        shape = [recipe.model, recipe.head, recipe.task, recipe.objective, training.batch]
-        key = msgspec.json.encode([shape, training.optimizer, training.steps, training.epochs])
+        key = msgspec.json.encode(_without_rate(one.recipe))
         if key not in timed:
             timed[key] = _time(one.recipe, environment)
         parameters, operations, state, seconds = timed[key]
@@ -189,17 +182,15 @@ def estimate(planned: PlannedComparison) -> Iterator[Estimate]:
         )
 
 
+def _without_rate(recipe: Recipe) -> Recipe:
+    """Return a recipe with the usual learning rate and schedule, which don't change its cost."""
+    training = msgspec.structs.replace(recipe.training, lr=1e-3, schedule=CosineConfig())
+    return msgspec.structs.replace(recipe, training=training)
+
+
 def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, int | None, float]:
     """Return parameters, operations, state bytes and seconds of a training; nothing is written."""
     plan = plan_training(own_source(recipe), recipe, "estimate")
-    model = plan.run.model.to(environment.device).train()
-    started = 0.0
-    for step in range(1 + TIMED_STEPS):
-        if step == 1:
-            started = time.perf_counter()
-        batch = plan.sampler.batch(step % plan.sampler.steps)
-        parts = batch.split(best_parts(batch, environment))
-        accumulate_gradients(model.loss, parts, batch.n_targets, environment)
-    seconds = (time.perf_counter() - started) / TIMED_STEPS * plan.sampler.steps
+    seconds = estimate_training(plan, environment)["seconds_per_step"] * plan.sampler.steps
     operations = count_operations(plan, environment)
     return plan.run.n_parameters, operations, state_bytes(plan.run), seconds

@@ -1,7 +1,9 @@
 """Run a comparison: write its cells, train them with an executor, and tabulate the results."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -71,8 +73,13 @@ def train_comparison(
         ]
         sweep = join_sweep(out, planned.sweep)
         _require_precision(add, settings.precision)
-        require_equal([*read_cells(out), *map(read_cell, add)], new, sweep)
+        cells_before = read_cells(out)
+        outdated = [cell for cell in cells_before if _is_outdated(cell, new)]
+        kept = [cell for cell in cells_before if cell not in outdated]
+        require_equal([*kept, *map(_read_added, add)], new, sweep)
         save_sweep(out, sweep)
+        for cell in outdated:
+            shutil.rmtree(cell.path)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
         _train(out, cells, executor)
@@ -88,10 +95,26 @@ def add_to_comparison(out: Path, runs: Sequence[Path]) -> Comparison:
     sweep = load_sweep(out)
     with locked(out):
         _require_precision(runs, sweep.cell.precision)
-        require_equal([*read_cells(out), *map(read_cell, runs)], (), sweep)
+        require_equal([*read_cells(out), *map(_read_added, runs)], (), sweep)
         cells = [add_run(out, run, sweep.cell) for run in runs]
-        _train(out, cells, partial(run_locally, jobs=1, log=out / LOG))
+        _train(out, cells, partial(run_locally, jobs=1, log=out / LOG, device=sweep.cell.device))
         return summarize(out)
+
+
+def _is_outdated(cell: Cell, planned: Sequence[Cell]) -> bool:
+    """Return whether a cell failed with other code or options than those that replace it."""
+    if cell.outcome is None or cell.outcome.state != "failed":
+        return False
+    return any(
+        cell.settings != one.settings
+        or any(one.code.get(name, digest) != digest for name, digest in cell.code.items())
+        for one in planned
+    )
+
+
+def _read_added(run: Path) -> Cell:
+    """Read a run to add, without the options that it has as a cell of another comparison."""
+    return replace(read_cell(run), settings=None)
 
 
 def _require_precision(runs: Sequence[Path], precision: str) -> None:
@@ -121,7 +144,8 @@ def choose_executor(grid: Grid, out: Path, jobs: int | None) -> Executor:
     threads = grid.cell.threads
     match grid.executor:
         case LocalConfig():
-            return partial(run_locally, jobs=jobs or default_jobs(threads), log=out / LOG)
+            jobs = jobs or default_jobs(threads)
+            return partial(run_locally, jobs=jobs, log=out / LOG, device=grid.cell.device)
         case SlurmConfig() as config:
             require_slurm(config)
             return partial(

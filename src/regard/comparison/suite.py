@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from regard.comparison.folder import require_comparison
 from regard.comparison.grid import Grid, axis_values
 from regard.comparison.plan import PlannedComparison
 from regard.comparison.scheduler import train_comparison
-from regard.comparison.summary import save_index
+from regard.comparison.summary import save_index, suite_tasks
 from regard.comparison.table import Comparison
 from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
@@ -71,9 +72,12 @@ def train_suite(
     """Train one comparison after another; yield each with its task, and update the index.
 
     Raises:
-        UserError: as `train_comparison`.
+        UserError: a task's folder holds something else; or as `train_comparison`.
     """
-    found: dict[str, Comparison] = {}
+    for one in planned:
+        require_comparison(out / one.grid.task)
+    known = suite_tasks(out) if out.is_dir() else []
+    found = {task: Comparison.load(out / task) for task in known}
     for one in planned:
         task = one.grid.task
         found[task] = train_comparison(one, out / task, jobs=jobs)

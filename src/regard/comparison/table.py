@@ -146,7 +146,7 @@ class Row:
         """Return the values of a tuned axis whose mean is at most `within` below the best."""
         curve = {value: score for value, score in self.curve(path).items() if score is not None}
         best = max(curve.values(), default=0.0)
-        return [value for value, score in curve.items() if best - score <= self.within]
+        return [value for value, score in curve.items() if best - score <= self.within + 1e-9]
 
     @property
     def n_waiting(self) -> int:

@@ -5,8 +5,8 @@
 with the gradient at the corrupt text (Nanda, 2023; Kramár et al., 2024, arXiv:2403.00745), or the
 mean of gradients on the straight line between the embeddings of both texts: integrated gradients
 (Sundararajan et al., 2017, arXiv:1703.01365), for all sites (EAP-IG: Hanna et al., 2024,
-arXiv:2403.17806). With enough steps, the attributions of all embeddings sum to
-m(clean) − m(corrupt).
+arXiv:2403.17806). With enough steps, the attributions of all embeddings sum to the effect of
+patching all of them: m(clean) − m(corrupt), unless layers also look up values by token.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,6 +13,12 @@ from regard.edits.tokens import Prompt
 from regard.errors import UserError, nearest
 from regard.text.tokenizer import Tokenizer
 
+_UNSPACED = (
+    *("CJK ", "IDEOGRAPHIC ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "BOPOMOFO"),
+    *("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN "),
+)
+"""Beginnings of the Unicode names of letters of scripts without spaces between words."""
+
 
 def chosen_positions(
     at: At, prompt: Prompt, tokenizer: Tokenizer, site: str
@@ -82,8 +88,8 @@ def _whole(word: str) -> str:
 
 
 def _in_words(letter: str) -> bool:
-    """Return whether spaces separate words of this letter; not so of letters without case."""
-    return letter.isalnum() and unicodedata.category(letter) != "Lo"
+    """Return whether spaces separate words of this letter."""
+    return letter.isalnum() and not unicodedata.name(letter, "").startswith(_UNSPACED)
 
 
 def _short(text: str) -> str:

@@ -278,7 +278,7 @@ def is_text(run: Run, path: Path) -> bool:
     if path.is_dir() or content_suffix(path) in SUFFIXES - RECORDS:
         return True
     read = (run.path / "tokens").is_dir() or run.is_trained_on_packed
-    return path.suffix != ".tsv" and read
+    return content_suffix(path) != ".tsv" and read
 
 
 def evaluate_questions(
@@ -311,8 +311,9 @@ def evaluate_questions(
     guarantee = calibration.guarantee if calibration else None
     if questions[0].answer is None:
         return Evaluation(answers=answers, accuracy=None, confidence=None, guarantee=guarantee)
-    right = [answer for answer in answers if answer.correct]
-    wrong = [answer for answer in answers if not answer.correct]
+    read = [answer for answer in answers if answer.signals]  # an empty question has none
+    right = [answer for answer in read if answer.correct]
+    wrong = [answer for answer in read if not answer.correct]
     enough = min(len(right), len(wrong)) >= 4
     return Evaluation(
         answers=answers,

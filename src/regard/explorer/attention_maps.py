@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -184,14 +185,11 @@ def parse_index_ranges(asked_by: str, text: str) -> list[int]:
         UserError: the text isn't such a list.
     """
     plain = "".join(text.split())
-    found: list[int] = []
-    if _RANGES.fullmatch(plain):
-        for part in plain.split(","):
-            first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
-    if not found:
+    parts = [part.partition("-") for part in plain.split(",")] if _RANGES.fullmatch(plain) else []
+    ranges = [range(int(first), int(last or first) + 1) for first, _, last in parts]
+    if not (ranges and all(ranges)):
         raise UserError(f"{asked_by} {text}: is not a list of numbers such as 0,2-3")
-    return found
+    return list(chain(*ranges))
 
 
 def end_of(one: AttentionMap, n: int) -> AttentionMap:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import AnyBias, Attention, Mask
+from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap, Layer, Panel
 from regard.explorer.intercept import make_record
 from regard.explorer.page import View
@@ -30,6 +31,7 @@ def look_at_attention(
     `queries` and `keys` name the rows; the default is numbers from 1.
 
     Raises:
+        UserError: the number of names isn't that of the tokens.
         MismatchError: weights · values isn't the output of the mechanism.
 
     >>> from regard.attention import Softmax
@@ -37,6 +39,9 @@ def look_at_attention(
     >>> regard.look_at_attention(Softmax(), query, key, value, title="softmax")
     View('softmax')
     """
+    for names, rows in ((queries, query.shape[2]), (keys, key.shape[2])):
+        if len(names) not in (0, rows):
+            raise UserError(f"{len(names)} names for {rows} tokens; give each token one name")
     out = mechanism(query, key, value, mask=mask, bias=bias)
     record = make_record("attention", mechanism, (query, key, value), out, mask=mask, bias=bias)
     shown = AttentionMap(

@@ -165,10 +165,7 @@ def patterns(weights: Weights, tokens: TokenInfo) -> Mapping[str, Scores]:
 
 
 def shares(record: AttentionRecord) -> Float[Tensor, "batch heads queries keys"]:
-    """Return weights whose rows sum to 1.
-
-    Implied weights may be negative and needn't sum to 1; their shares are |A| / Σ |A|.
-    """
+    """Return weights; of implied ones, which may be negative, the shares |A| / Σ |A|."""
     if record.score_attention is not None:
         return record.weights
     sizes = record.weights.abs()
@@ -223,10 +220,13 @@ def sink(weights: Weights, key: int = 0) -> Scores:
 
 
 def entropy(weights: Weights, *, causal: bool) -> Scores:
-    """Return −Σ A ln A, averaged over queries, as a share of uniform attention's entropy.
+    """Return −Σ P ln P of P = A / Σ A, averaged over queries, as a share of uniform attention's.
 
-    Uniform attention has entropy ln n, or the mean of ln(i + 1) if causal.
+    Uniform attention has entropy ln n, or the mean of ln(i + 1) if causal. Rows of A sum to 1, but
+    for sigmoid, softmax-one and stick-breaking.
     """
+    total = weights.sum(-1, keepdim=True)
+    weights = torch.where(total > 0, weights / total, 0.0)
     found = torch.special.entr(weights).sum(-1).mean(-1)
     n = weights.shape[-1]
     seen = torch.arange(1, n + 1, device=weights.device, dtype=weights.dtype)
@@ -238,7 +238,8 @@ def distance(weights: Weights) -> Scores:
     """Return the mean distance between query and key, in tokens: Σ A |i − j| / Σ A."""
     place = torch.arange(weights.shape[-1], device=weights.device, dtype=weights.dtype)
     far = (place[:, None] - place).abs()
-    return (weights * far).sum((-2, -1)) / weights.sum((-2, -1))
+    total = weights.sum((-2, -1))
+    return torch.where(total > 0, (weights * far).sum((-2, -1)) / total, 0.0)
 
 
 def blocks(weights: Weights, second: int) -> Float[Tensor, "*heads 2 2"]:

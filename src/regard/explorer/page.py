@@ -73,7 +73,10 @@ class View:
         detail = [chosen] if self.detail is None else self.detail
         data = serialize(self.title, self.panels, detail, self.word)
         where, layer, head = chosen
-        shown = {"word": data["words"], "positions": data["panels"][0]["maps"][where]["positions"]}
+        words = [
+            one for one in data["words"] if one["panels"] == [0, 1] and one["kinds"][0] == where
+        ]
+        shown = {"word": words, "positions": data["panels"][0]["maps"][where]["positions"]}
         if not shown.get(view, True):
             raise UserError(f"{view}: this view would be empty here; open another")
         return data | {"opens": {"view": view, "map": where, "layer": layer, "head": head}}

@@ -271,15 +271,17 @@ def _projection(model: nn.Module, layer: str) -> Float[Tensor, "d_model heads_e"
 
 
 def _position_info(model: nn.Module, one: AttentionMap) -> PositionInfo:
-    """Return the positions of the stack that contains a map's layers."""
+    """Return the positions of the stack with a map's layers; a rotation only if they share it."""
     owner, found, rest = one.layers[0].record.layer.rpartition("layers.")
     stack = model.get_submodule(owner.rstrip(".")) if found else None
     if not (isinstance(stack, Transformer) and "self_attention" in rest):
         return PositionInfo()
     places = torch.arange(len(one.queries), device=stack.embedding.weight.device)
-    layer = int(rest.partition(".")[0])
-    rotation, kind = None, stack.rotary_of[layer]
-    if kind is not None and cast(Layer, stack.layers[layer]).self_attention.rotary_parts == 1:
+    paths = (layer.record.layer.rpartition("layers.")[2] for layer in one.layers)
+    layers = {int(path.partition(".")[0]) for path in paths}
+    parts = {cast(Layer, stack.layers[i]).self_attention.rotary_parts for i in layers}
+    rotation, (kind, *others) = None, {stack.rotary_of[i] for i in layers}
+    if kind is not None and not others and parts == {1}:
         cos, signed_sin = stack.rotary[kind](places[None], torch.float32)
         rotation = (cos[0, 0], signed_sin[0, 0])
     return PositionInfo(None if stack.absolute is None else stack.absolute(places), rotation)

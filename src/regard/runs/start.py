@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import Attention
 from regard.attention.gating import Gating
+from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
 from regard.config import Config, override
 from regard.errors import UserError
 from regard.files import fingerprint_of
@@ -76,11 +77,15 @@ def _summary(run: Mapping[str, Any]) -> str:
 
 
 def with_start(usual: Recipe, start: Run) -> Recipe:
-    """Return a recipe with model, tokenizer and template of `start`, and its usual finetuning."""
+    """Return a recipe with the usual finetuning of `start`, its model, tokenizer and template.
+
+    It has the start's seed, too, which chooses the held-out data: the start hasn't read them.
+    """
     theirs = start.recipe
     same_head = type(theirs.head) is type(usual.head)
     return msgspec.structs.replace(
         usual,
+        seed=theirs.seed,
         model=theirs.model,
         tokenizer=theirs.tokenizer,
         template=theirs.template,
@@ -200,27 +205,46 @@ def _copy_weights(start: Run, run: Run) -> tuple[list[str], list[str]]:
     with torch.no_grad():
         for name in kept:
             ours[name].copy_(theirs[name])
+        _keep_factors(start.model, run.model)
     new = [name for name in ours if name not in kept]
     return new, [name for name in saved_tensors(start.model) if name not in kept]
 
 
+def _keep_factors(start: nn.Module, run: nn.Module) -> None:
+    """Keep the factors of norms where one model stores w and the other 1 + w."""
+    before = dict(start.named_modules())
+    for name, norm in run.named_modules():
+        if isinstance(norm, _NORMS) and isinstance(before.get(name), _NORMS):
+            norm.weight.add_(_stored_below(before[name]) - _stored_below(norm))
+
+
+_NORMS = (nn.LayerNorm, RMSNorm)
+
+
+def _stored_below(norm: nn.Module) -> int:
+    """Return by how much the stored weights of a norm are below its factors."""
+    return int(isinstance(norm, ZeroCenteredRMSNorm))
+
+
 def _replaced(start: Run, run: Run) -> tuple[str, ...]:
     """Return prefixes of tensors whose meaning differs between the configurations."""
-    before, prefixes = _stacks(start.recipe.model), list[str]()
+    old_stacks, prefixes = _stacks(start.recipe.model), list[str]()
     for stack, config in _stacks(run.recipe.model).items():
-        old = before.get(stack)
+        old = old_stacks.get(stack)
         if getattr(config, "positions", None) != getattr(old, "positions", None):
             prefixes += [f"{stack}absolute.", f"{stack}bias."]
         if getattr(config, "ngrams", None) != getattr(old, "ngrams", None):
             prefixes.append(f"{stack}ngrams.")
         for layer, (new, was) in _layer_pairs(config, old).items():
-            place, ours, theirs = f"{stack}{layer}", _mechanisms(new), _mechanisms(was)
-            if ours != theirs:
-                same_kinds = [*map(type, ours)] == [*map(type, theirs)]
-                own = Attention if same_kinds else Attention | Gating
+            place, theirs = f"{stack}{layer}", _mechanisms(was)
+            for part, mechanism in _mechanisms(new).items():
+                if mechanism == (before := theirs.get(part)):
+                    continue
+                own = Attention if type(mechanism) is type(before) else Attention | Gating
+                within = f"{place}{part}"
                 modules = run.model.named_modules()
                 prefixes += [
-                    f"{n}." for n, m in modules if n.startswith(place) and isinstance(m, own)
+                    f"{n}." for n, m in modules if n.startswith(within) and isinstance(m, own)
                 ]
             # A convolution that gains or loses a residual connection.
             if (getattr(new, "short_conv", 0) > 0) != (getattr(was, "short_conv", 0) > 0):
@@ -239,9 +263,12 @@ def _layer_pairs(config: object, old: object) -> dict[str, tuple[object, object]
     return {f"layers.{i}.": pair for i, pair in enumerate(pairs)}
 
 
-def _mechanisms(config: object) -> list[object]:
-    """Return the mechanisms of a layer or a body, of cross-attention too."""
-    return [getattr(config, name, None) for name in ("attention", "cross")]
+def _mechanisms(config: object) -> dict[str, object]:
+    """Return the mechanisms of a layer by their place in it, or that of a body without layers."""
+    if not isinstance(config, TransformerConfig):
+        return {"": getattr(config, "attention", None)}
+    cross = getattr(config, "cross", None)
+    return {"self_attention.": config.attention, "cross_attention.": cross}
 
 
 def _stacks(config: ModelConfig) -> dict[str, ModelConfig | TransformerConfig]:

@@ -191,6 +191,8 @@ def _training_rows(run: Run, task: TextTaskConfig) -> Iterator[Example]:
     yield from _rows_of(run.path, run.recipe, run.origin, task)
     for one in ancestors(run.path, run.origin):
         if one.get("stage") == task.__struct_config__.tag and one.get("inputs"):
+            if _is_missing(one):
+                raise UserError(f"{one['run']}: is missing, or was replaced by another run")
             folder = Path(one["run"])
             yield from _rows_of(folder, load_recipe(folder), one, task)
 
@@ -213,16 +215,18 @@ def _identity(row: Example) -> tuple[str, str, str | None]:
 def is_training_text(run: Run, path: Path) -> bool:
     """Return whether a run or an ancestor was trained on a file, or on all files of a folder.
 
-    The files of those with packed text are compared by content; of others, by name.
+    The files of those with packed text are compared by content; of others, and of ancestors that
+    are missing or were replaced, by name.
     """
-    origins = [run.origin, *ancestors(run.path, run.origin)]
-    folders = [run.path, *(Path(one["run"]) for one in origins[1:])]
-    names, sums = set[str](), set[str]()
-    for folder, origin in zip(folders, origins, strict=True):
-        try:
-            sums |= {file.sha256 for file in read_header(folder / TOKENS).spec.files}
-        except UserError:  # there is none, or it is damaged
-            names.update(origin.get("inputs", ()))
+    origins = [{"run": str(run.path), **run.origin}, *ancestors(run.path, run.origin)]
+    present, names, sums = _folders(run), set[str](), set[str]()
+    for origin in origins:
+        folder = Path(origin["run"])
+        with suppress(UserError):  # there is no packed text, or it is damaged
+            if folder in present:
+                sums |= {file.sha256 for file in read_header(folder / TOKENS).spec.files}
+                continue
+        names.update(origin.get("inputs", ()))
     return all(
         str(file.resolve()) in names or (sums and inspect_file(file).sha256 in sums)
         for file in find_files([path])

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources.abc import Traversable
@@ -249,10 +249,17 @@ class Finding(_Stored, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """The command that repeats the study."""
-        words = ["regard study run", self.study.name]
-        words += [quote(f"{name}={_argument(value)}") for name, value in self.parameters.items()]
-        return " ".join([*words, *([f"seeds={len(self.seeds)}"] if self.seeds else [])])
+        """The command that repeats the study; one per seed unless the seeds are consecutive."""
+        if not self.seeds:
+            return self._command(self.parameters)
+        first, count = self.seeds[0], len(self.seeds)
+        if self.seeds == tuple(range(first, first + count)):
+            return self._command(self.parameters | {"seeds": count})
+        return " && ".join(self._command(self.parameters | {"seed": seed}) for seed in self.seeds)
+
+    def _command(self, parameters: Mapping[str, Any]) -> str:
+        values = [quote(f"{name}={_argument(value)}") for name, value in parameters.items()]
+        return " ".join(["regard study run", self.study.name, *values])
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -351,7 +358,7 @@ class Finding(_Stored, frozen=True, kw_only=True):
     def save(self, folder: Path) -> list[Path]:
         """Write NAME.json, .csv, .svg and .png, and NAME.html if there are heads to show.
 
-        Returns the paths.
+        Returns the paths. Without heads, the NAME.html of an earlier run is deleted.
         """
         contents = {
             "json": self.json(),
@@ -365,6 +372,8 @@ class Finding(_Stored, frozen=True, kw_only=True):
         places = [folder / f"{self.study.name}.{ending}" for ending in contents]
         for place, content in zip(places, contents.values(), strict=True):
             write_file(place, content)
+        if not self.explorer_view:
+            (folder / f"{self.study.name}.html").unlink(missing_ok=True)
         return places
 
     def _repr_html_(self) -> str:

@@ -21,6 +21,7 @@ from regard.tasks.rows import Rows
 from regard.tasks.split import Answers, Split, TextTaskConfig, cut, draw_distinct
 from regard.tasks.tables import TableConfig
 from regard.text.corpus import Document, read_corpus
+from regard.text.files import content_suffix
 
 Place = Literal["first", "last"]
 """Position of the task token: before the text, or after it."""
@@ -78,7 +79,7 @@ class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
         return {"the text as it is": [copied(q.text) for q in test]}
 
     def read(self, path: Path, table: TableConfig, *, label_required: bool = True) -> Rows:
-        if path.suffix == ".txt":
+        if content_suffix(path) == ".txt":
             return Rows(read_cases(path, self.place), (), "text, in both cases")
         return super().read(path, table, label_required=label_required)
 

@@ -72,7 +72,7 @@ class TextTaskConfig(Config, frozen=True):
         Raises:
             UserError: the file can't be read or is empty, or a column is missing.
         """
-        if is_table(path, table):
+        if is_table(path, table, trained=not label_required):
             return read_table_rows(path, table, label_required=label_required)
         return self.read_lines(path)
 

@@ -80,19 +80,25 @@ class Table:
     """Description of the detected format."""
 
 
-def is_table(path: Path, config: TableConfig) -> bool:
+def is_table(path: Path, config: TableConfig, *, trained: bool = False) -> bool:
     """Return whether to read a file as a table, not line by line.
 
-    CSV and Parquet are tables; other files are if columns are named or there is a header.
+    CSV and Parquet are tables; other files are if columns are named or there is a header. The names
+    of a `trained` run's columns may be unknown to a later file: it needs a header with one of them.
     """
-    chosen = config.text or config.label or config.second or config.header is not None
-    if chosen or content_suffix(path) in {".csv", ".parquet"}:
+    names = [name for name in (config.text, config.second, config.label) if name]
+    chosen = bool(names) and (not trained or any(map(str.isdecimal, names)))
+    if chosen or config.header is not None or content_suffix(path) in {".csv", ".parquet"}:
         return True
-    if content_suffix(path) in RECORDS | {".json"} or not path.exists():
+    if not path.exists():
         return False
     file = inspect_file(path)
-    first = [row.cells for row in islice(_parse(file, "\t", quoted=False), _SAMPLED)]
-    return bool(first) and _has_header(first, ())
+    if content_suffix(path) in RECORDS | {".json"}:
+        records = (one for one in _json_records(file) if not isinstance(one, str))
+        return any(name in fields for fields, _ in islice(records, _SAMPLED) for name in names)
+    separator = _detect_separator(file) if names else "\t"
+    first = [row.cells for row in islice(_parse(file, separator, quoted=False), _SAMPLED)]
+    return bool(first) and _has_header(first, names)
 
 
 def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = True) -> Rows:

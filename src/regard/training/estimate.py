@@ -22,7 +22,8 @@ def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str
     The gradients of one micro-batch and the update of the weights are timed. On a GPU, the memory
     is that of the GPU. The updates change the plan's model: don't execute the plan afterwards.
     """
-    model, config = plan.run.model.to(environment.device), plan.run.recipe.training
+    config, dtype = plan.run.recipe.training, torch.float64 if environment.is_double else None
+    model = plan.run.model.to(environment.device, dtype)
     optimizers = make_optimizers(model, config, environment.dtype)
     batch = plan.sampler.batch(0)
     parts = batch.split(best_parts(batch, environment, config.accumulation))

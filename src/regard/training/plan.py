@@ -277,11 +277,15 @@ def plan_more_steps(
 def plan_converted(run: Run, steps: int) -> Plan:
     """Plan training of a converted run in its folder, on the text stored there.
 
+    All weights are trained, even if only some of the original's were: new tensors are random.
+
     Raises:
-        UserError: there is none.
+        UserError: there is no text.
     """
     text = stored_text(run)
-    run.recipe = with_steps(run.recipe, steps)
+    recipe = with_steps(run.recipe, steps)
+    training = msgspec.structs.replace(recipe.training, freeze=None, lora=None)
+    run.recipe = msgspec.structs.replace(recipe, training=training)
     made = plan_run(run, window_datasets(run, text), "training")
     run.save_description()
     return made

@@ -93,6 +93,7 @@ class Processes:
 
         Raises:
             StoppedElsewhere: the work failed in the first process.
+            LostProcessError: another process ended.
         """
         failure: Exception | None = None
         done = f"regard/done/{self.next_name()}"
@@ -103,8 +104,11 @@ class Processes:
                 failure = error
             if self.store:
                 self.store.set(done, "")
-        while self.store and not self.store.check([done]):
-            time.sleep(0.01)
+        try:
+            while self.store and not self.store.check([done]):
+                time.sleep(0.01)
+        except dist.DistError as error:
+            raise self.lost() from error
         (failed,) = self.sum(failure is not None)
         if failure:
             raise failure

@@ -211,6 +211,7 @@ class HuggingFaceModel:
         from regard.explorer.huggingface.intercept import intercept_huggingface
         from regard.explorer.huggingface.layer_context import kind_of
         from regard.explorer.huggingface.loss import text_loss
+        from regard.explorer.huggingface.recurrences import recurrent_layers
 
         with quiet():
             inputs, _ = self._inputs(text)
@@ -218,8 +219,9 @@ class HuggingFaceModel:
             special = torch.isin(inputs["input_ids"][0], special)
             loss = partial(text_loss, self.model, special, **inputs)
             found = weight_gradients(loss, partial(intercept_huggingface, self.model))
-        first, *_ = (kind_of(one.layer, self._has_target) for one in found)
-        return [one for one in found if kind_of(one.layer, self._has_target) == first]
+        recurrent = recurrent_layers(self.model)
+        kinds = [kind_of(one.layer, self._has_target, recurrent=recurrent) for one in found]
+        return [one for one, kind in zip(found, kinds, strict=True) if kind == kinds[0]]
 
     @property
     def _body(self) -> "PreTrainedModel":

@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps
 from regard.explorer.huggingface.intercept import intercept_huggingface
+from regard.explorer.huggingface.recurrences import recurrent_layers
 from regard.explorer.intercept import AttentionRecord
 from regard.positions import rotate
 
@@ -55,19 +56,22 @@ def huggingface_maps(
             hook = module.register_forward_hook(partial(seen.observe, path))
             hooks.callback(hook.remove)
         model(**inputs)
-    maps = []
-    for one in gather_maps(seen.records, source, target, second, kind_of):
+    maps, kind = [], partial(kind_of, recurrent=recurrent_layers(model))
+    for one in gather_maps(seen.records, source, target, second, kind):
         found = [layer.record for layer in one.layers]
         layers = [replace(x, projection=seen.projection(x.record)) for x in one.layers]
-        tables = [path for path in seen.vectors if kind_of(path, bool(target)) == one.name]
+        tables = [path for path in seen.vectors if kind(path, bool(target)) == one.name]
         info = seen.positions(found, tables)
         maps.append(replace(one, layers=tuple(layers), position_info=info))
     return tuple(maps)
 
 
-def kind_of(path: str, has_target: bool) -> str:
-    """Return the kind of attention of a layer or a position table, by transformers' names."""
-    if re.search(r"linear_attn|mamba|mixer", path):
+def kind_of(path: str, has_target: bool, *, recurrent: Collection[str]) -> str:
+    """Return the kind of attention of a layer or a position table, by transformers' names.
+
+    `recurrent` are the paths of recurrent layers.
+    """
+    if path in recurrent:
         return "recurrence"
     if not has_target:
         return "self-attention"

@@ -114,10 +114,11 @@ def _scan(
     **settings: Any,
 ) -> Any:
     """Run the function of transformers, and pass its record to the handler."""
-    result = original(*args, **settings)
-    whole, *rest = result if isinstance(result, tuple) else (result,)
     call = SCANS[name](*args, **settings)
-    out = whole.transpose(1, 2) - call.added
+    alone = {**settings, "D": None} if "D" in settings else settings  # without the term added below
+    result = original(*args, **alone)
+    whole, *rest = result if isinstance(result, tuple) else (result,)
+    out = whole.transpose(1, 2)
     mechanism = call.mechanism.eval()
     inputs, gates = (call.query, call.key, call.value), call.gates
     record = make_record(running[0], mechanism, inputs, out, mask=Mask.causal(), gates=gates)

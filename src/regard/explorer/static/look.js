@@ -48,7 +48,7 @@ export function render({ model, el }) {
     predicted.textContent = predictionOf(data);
     keepingFocus(section, () => {
       bar.replaceChildren(...controls(data, state, update));
-      view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
+      view.replaceChildren(...missingBeside(data, state), VIEWS[state.view].draw(data, state, update, say));
     });
   }
   view.addEventListener("keydown", (event) => {
@@ -118,11 +118,15 @@ function within(data, state) {
   return { map, layer, head: clamp(state.head, maps[map].layers[layer].heads.length) };
 }
 
-// Panels of one name are distinguished by their texts.
+const shortened = (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text);
+
+// Panels of one name are distinguished by their texts, and by numbers where these begin alike.
 function panelName(data, panel) {
   const { name, text } = data.panels[panel];
-  if (data.panels.filter((one) => one.name === name).length === 1) return name;
-  return `${name}: ${text.length > 40 ? `${text.slice(0, 40)}…` : text}`;
+  const same = [...data.panels.keys()].filter((one) => data.panels[one].name === name);
+  if (same.length === 1) return name;
+  const alike = same.filter((one) => shortened(data.panels[one].text) === shortened(text));
+  return `${name}${alike.length > 1 ? ` (${alike.indexOf(panel) + 1})` : ""}: ${shortened(text)}`;
 }
 
 function steered(key, data, state) {
@@ -130,7 +134,7 @@ function steered(key, data, state) {
   const map = current(data, state);
   const [layers, heads] = [map.layers.length, mostHeads(map)];
   const by = ARROWS[key];
-  if (!by || state.view === "step by step") return null;
+  if (!by || ["step by step", "positions"].includes(state.view)) return null;
   return { layer: clamp(state.layer + by[0], layers), head: clamp(state.head + by[1], heads) };
 }
 
@@ -181,6 +185,13 @@ function mapsOf(data, state, kind = (map) => map) {
   if (!other) return [one];
   const two = { name: panelName(data, state.beside), map: kind(other) };
   return alike(map, other) ? [one, two, { name: "difference", map: differenceOf(one, two) }] : [one, two];
+}
+
+// A message if the panel beside lacks the chosen kind of attention.
+function missingBeside(data, state) {
+  const { name } = current(data, state);
+  if (state.beside === null || data.panels[state.beside].maps.some((map) => map.name === name)) return [];
+  return [make("p", {}, `${panelName(data, state.beside)} has no attention of this kind: ${name}.`)];
 }
 
 function alike(map, other) {
@@ -270,6 +281,7 @@ const mostHeads = (map) => Math.max(...map.layers.map((layer) => layer.heads.len
 function drawThumbnails(map, of, space, state, update, say) {
   const heads = mostHeads(map);
   const size = Math.max(SMALLEST, Math.min(240, Math.floor((space - 48) / heads) - 3));
+  const height = Math.max(SMALLEST, Math.min(4 * size, Math.round((size * map.queries.length) / map.keys.length)));
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
   const widest = map.layers.find((layer) => layer.heads.length === heads);
@@ -279,7 +291,7 @@ function drawThumbnails(map, of, space, state, update, say) {
     grid.append(make("span", { class: "label", style: "grid-column: 1" }, layer.name));
     layer.heads.forEach((head, h) => {
       const name = `layer ${layer.name}, head ${head.name}`;
-      const open = make("button", { "aria-label": `open ${name}${of}` }, picture(map, head, size, Math.round((size * map.queries.length) / map.keys.length), state));
+      const open = make("button", { "aria-label": `open ${name}${of}` }, picture(map, head, size, height, state));
       open.addEventListener("click", () => {
         const [view, from] = [open.closest(".view"), state.view];
         update({ view: "matrix", layer: l, head: h });
@@ -641,13 +653,14 @@ function drawWord(data, state, update, say) {
   const [cosines, distances] = [floats(one.cosines), floats(one.distances)];
   const heads = map.layers[0].heads.length;
   const at = (l, h, part) => ((state.pair * map.layers.length + l) * heads + h) * 3 + part;
+  const comparedAt = (...place) => `cosine ${cosines[at(...place)].toFixed(4)}, length of the difference ${shown(distances[at(...place)])}`;
   ["q", "k", "v"].forEach((name, part) => {
-    const valueText = (l, h) => `${name} of ${word} in ${where(l, h)}: cosine ${cosines[at(l, h, part)].toFixed(4)}, length of the difference ${shown(distances[at(l, h, part)])}`;
+    const valueText = (l, h) => `${name} of ${word} in ${where(l, h)}: ${comparedAt(l, h, part)}`;
     grids.append(drawCosines(name, map, state, (l, h) => cosines[at(l, h, part)], (l, h) => say(valueText(l, h)), update));
   });
   box.append(grids, drawVectors(one, [here, there], map, state, [...texts.map(([panel]) => panelName(data, panel)), word], say));
-  const chosen = ["q", "k", "v"].map((name, part) => `${cosines[at(state.layer, state.head, part)].toFixed(4)} of ${name}`);
-  say(`${word} in ${where(state.layer, state.head)}: cosine ${chosen.join(", ")}`);
+  const chosen = ["q", "k", "v"].map((name, part) => `${name}: ${comparedAt(state.layer, state.head, part)}`);
+  say(`${word} in ${where(state.layer, state.head)}: ${chosen.join("; ")}`);
   return box;
 }
 
@@ -863,7 +876,7 @@ function strip(numbers, name, strongest = 0) {
   const most = strongest || Math.max(...numbers.map(Math.abs), 1e-9);
   const canvas = drawn(imageOf(1, numbers.length, numbers, most), Math.min(160, 4 * numbers.length), 12);
   canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", `entries of ${name}`);
+  canvas.setAttribute("aria-label", `entries of ${name}: ${[...numbers].map((x) => x.toFixed(2)).join(" ")}`);
   return canvas;
 }
 
@@ -895,8 +908,10 @@ function cells(canvas, [rows, columns], state, describeAt, say) {
   canvas.addEventListener("focus", () => go(...at));
   canvas.addEventListener("keydown", (event) => {
     const by = ARROWS[event.key];
-    if (by) go(at[0] + by[0], at[1] + by[1]);
-    else if (event.key === "Enter" || event.key === " ") lock();
+    if (by) {
+      go(at[0] + by[0], at[1] + by[1]);
+      mark.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else if (event.key === "Enter" || event.key === " ") lock();
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -916,7 +931,10 @@ function roving(items, columns, first = 0) {
       if (!by) return;
       event.preventDefault();
       event.stopPropagation();
-      items[i + by[0] * columns + by[1]]?.focus();
+      const step = by[0] * columns + by[1];
+      let next = i + step;
+      while (next >= 0 && next < items.length && !items[next]) next += step; // a layer may have fewer heads
+      items[next]?.focus();
     });
   });
 }

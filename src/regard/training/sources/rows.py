@@ -53,7 +53,8 @@ class RowSource(TaskSource):
             training, held_out = split_rows(rows.examples, table.test, recipe.seed, task.stratum)
         else:
             training = rows.examples
-            held_out = require_answers(read_rows(task, self._test, table).examples, task.words)
+            test = read_rows(task, self._test, table, label_required=False)
+            held_out = require_answers(test.examples, task.words)
         facts: dict[str, Any] = {
             "table": rows.format,
             "skipped_rows": len(rows.bad),

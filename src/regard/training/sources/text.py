@@ -238,9 +238,12 @@ def _same_text(spec: TextSpec, folder: Path) -> Header | None:
 
 
 def remove_other_tokens(run: Run) -> None:
-    """Delete tokens of another text, which a dry run or a killed training left in the folder."""
+    """Delete tokens of another text, which a dry run or a killed training left in the folder.
+
+    A packed corpus there that the run is trained on stays.
+    """
     folder = run.path / TOKENS
-    if is_packed(folder):
+    if is_packed(folder) and str(folder.resolve()) not in run.origin.get("inputs", ()):
         spec = msgspec.structs.replace(read_header(folder).spec, known=None)
         if spec.fingerprint != run.origin["fingerprint"]:
             shutil.rmtree(folder)
