@@ -119,6 +119,7 @@ def test_a_word_is_chosen_and_compared(page: "Page", tmp_path: Path) -> None:
     described = entries.first.get_attribute("aria-label")
     assert described
     assert len(re.findall(NUMBER, described)) == 8, "numbers that a mouse would show"
+    page.mouse.move(0, 0)
     page.locator(".view").focus()
     page.keyboard.press("ArrowDown")
     assert said(page).count("length of the difference") == 3
