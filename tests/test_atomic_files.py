@@ -1,6 +1,7 @@
 """Files are written whole."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -52,3 +53,17 @@ def test_two_processes_may_write_a_file_at_a_time(
     write_file(path, b"own")
     assert path.read_bytes() == b"own"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no /dev/stdout")
+def test_redirected_output_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    link, out = tmp_path / "link", tmp_path / "out.txt"
+    link.symlink_to("/dev/stdout")
+    code = (
+        "import sys; from pathlib import Path; from regard.files import write_file; "
+        "print('a', flush=True); write_file(Path(sys.argv[1]), b'b\\n'); print('c')"
+    )
+    with out.open("wb") as file:
+        subprocess.run([sys.executable, "-c", code, str(link)], stdout=file, check=True)
+    assert out.read_text("utf-8") == "a\nb\nc\n"
+    assert link.is_symlink()

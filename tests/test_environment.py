@@ -5,6 +5,7 @@ import platform
 import time
 from itertools import accumulate, chain, cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from platforms import imitate
 from regard import environment
 from regard.environment import ExecutionEnvironment, bfloat16_gain
+from regard.errors import UserError
 
 
 @pytest.mark.parametrize(("gain", "dtype"), [(8.0, torch.bfloat16), (0.03, torch.float32)])
@@ -93,3 +95,9 @@ def test_an_arm_processor_is_named_by_its_numbers(monkeypatch: pytest.MonkeyPatc
     facts = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\nprocessor\t: 1\n"
     monkeypatch.setattr(Path, "open", lambda *_, **__: io.StringIO(facts))
     assert environment.processor_name(torch.device("cpu")) == "0x41 0xd40"
+
+
+@pytest.mark.parametrize("precision", ["float16", "fp16"])
+def test_an_unknown_precision_is_refused(precision: Any) -> None:
+    with pytest.raises(UserError, match=rf"--precision {precision}: there are: auto, float32"):
+        ExecutionEnvironment.choose("cpu", precision)

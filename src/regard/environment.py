@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 import regard
-from regard.errors import UserError, first_line
+from regard.errors import UserError, alternatives, first_line
 
 Precision = Literal["auto", "float32", "bfloat16"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float64"]
@@ -38,8 +38,10 @@ class ExecutionEnvironment:
         hardware only emulates it, a warning says how much slower it is than float32.
 
         Raises:
-            UserError: the device isn't available.
+            UserError: the device isn't available, or there is no such precision.
         """
+        if precision not in (known := get_args(TrainingPrecision)):
+            raise UserError(f"--precision {precision}: {alternatives(precision, known)}")
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:

@@ -153,19 +153,28 @@ def cache_folder(content: str) -> Path:
 def write_file(path: Path, data: bytes) -> None:
     """Replace a file atomically: write a temporary file, flush it, rename it.
 
-    A device or pipe, such as /dev/stdout, is written to, not replaced.
+    A device, a pipe, or the file to which standard output goes, is written to, not replaced.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.is_char_device() or path.is_fifo():
-        with errors_name(path):
-            path.write_bytes(data)
+    if (stream := _stream(path)) is not None:
+        with errors_name(path), open(stream, "wb", closefd=stream is path) as file:
+            file.write(data)
         return
     own = f".{path.name}.{os.getpid()}.partial"  # two processes may write the file at a time
     temporary = path.with_name(own)
     with cleared_up(temporary, path):
         _write(temporary, data)
         publish(temporary, path)
+
+
+def _stream(path: Path) -> Path | int | None:
+    """Return what to open for standard output or error, a device or a pipe; None for others."""
+    for number in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(path.stat(), os.fstat(number)):
+                return number
+    return path if path.is_char_device() or path.is_fifo() else None
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:

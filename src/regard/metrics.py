@@ -47,7 +47,7 @@ class Interval:
         return f"{self.value:.1%} [{self.low:.1%}, {self.high:.1%}]"
 
 
-def wilson(successes: int, n: int) -> Interval:
+def wilson(successes: float, n: int) -> Interval:
     """Return a share with Wilson's score interval (Wilson, 1927), also good near 0 and 1."""
     if n < 1:
         raise ValueError("a share needs at least one trial")
@@ -134,8 +134,8 @@ def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:
 def auroc_interval(positive: Sequence[float], negative: Sequence[float]) -> Interval:
     """Return the AUROC with DeLong's 95 % interval (DeLong et al., 1988; ranks: Sun & Xu, 2014).
 
-    Where all pairs are in order, DeLong's variance is 0. The interval is then Wilson's, with the
-    members of the smaller group as trials.
+    Where all pairs are in order, or all are tied, DeLong's variance is 0. The interval is then
+    Wilson's, with the members of the smaller group as trials.
 
     Raises:
         ValueError: a group has fewer than two members.
@@ -146,12 +146,12 @@ def auroc_interval(positive: Sequence[float], negative: Sequence[float]) -> Inte
     if min(m, n) < 2:
         raise ValueError("an interval of AUROC needs two positives and two negatives")
     area = auroc(positive, negative)
-    if area in (0, 1):
-        return wilson(round(area) * min(m, n), min(m, n))
     ranks = rankdata(np.concatenate([positive, negative]))
     above = (ranks[:m] - rankdata(positive)) / n  # share of negatives below each positive
     below = 1 - (ranks[m:] - rankdata(negative)) / m  # share of positives above each negative
     half = Z95 * sqrt(above.var(ddof=1) / m + below.var(ddof=1) / n)
+    if half == 0:
+        return wilson(area * min(m, n), min(m, n))
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
 
 

@@ -18,7 +18,7 @@ def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
     docs, lines, tables = field_docs(type(config)), [], []
     tag = config.__struct_config__.tag
     if tag is not None:
-        lines += [f'kind = "{tag}"']
+        lines += [tomli_w.dumps({"kind": tag}).strip()]
     for name in config.__struct_fields__:
         value = getattr(config, name)
         doc = [f"# {docs[name]}"] if name in docs else []  # custom structs may have none

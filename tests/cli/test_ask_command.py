@@ -205,6 +205,15 @@ def test_without_a_threshold_the_run_abstains(regard: Command, new_questions: Pa
     assert reply.startswith("I don't know. (best guess Rome, confidence 0.")
 
 
+def test_a_calibration_is_of_single_questions(regard: Command, folder: Path) -> None:
+    turns = json.dumps({"turns": [{"question": "Mia", "answer": "Rome"}]})
+    (folder / "turn.jsonl").write_text(turns, "utf-8")
+    command = ("ask", "run", "Where was Mia Bell born?", "--history", "turn.jsonl", "--json")
+    plain = succeeded(regard(*command)).out
+    calibrate(regard)
+    assert succeeded(regard(*command)).out == plain
+
+
 def test_trained_questions_are_refused(regard: Command, folder: Path) -> None:
     origin = folder / "run/origin.json"
     table = json.loads(origin.read_text()) | {"inputs": ["pairs.tsv"]}
@@ -287,3 +296,25 @@ def test_what_documents_state_is_learned_from_training_questions(
         states = f"from {reply['best_guess']}" in line
         assert (evidence["verdict"] == "supported") == states
         assert (signals["statement"] > 0) == states
+
+
+def test_stdin_may_begin_with_a_byte_order_mark(
+    regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = io.BytesIO(b"\xef\xbb\xbfWhere was Mia Bell born?\n")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
+    [found] = ask(regard, "-")
+    assert found["question"] == "Where was Mia Bell born?"
+    assert found["reason"] is None
+
+
+def test_a_paraphrase_needs_a_subject(regard: Command, folder: Path) -> None:
+    (folder / "new.tsv").write_text("was a?\tRome\n" * 4, "utf-8")
+    turns = {
+        "turns": [{"question": "Mia", "answer": "Rome"}, {"question": "Ada", "answer": "Rome"}]
+    }
+    (folder / "turns.jsonl").write_text(f"{json.dumps(turns)}\n" * 2, "utf-8")
+    flags = ("--paraphrase", "was {} born?")
+    asked = regard("calibrate", "run", "new.tsv", "--max-error", "20%", *flags)
+    refused(asked, "new.tsv:1: has no capitalized name")
+    refused(regard("evaluate", "run", "turns.jsonl", *flags), "turns.jsonl:1: has several turns")

@@ -150,6 +150,8 @@ MISTAKES = {
         (f"{GENERATE} --max-new-tokens 0", "max-new-tokens"),
         (f"{GENERATE} --precision float16", "precision"),
         (f"{GENERATE} --num-beams 2 --top-p 0.9", "--top-p is for sampling, and --num-beams"),
+        (f"{GENERATE} --num-beams 2 --seed 3", "--seed is for sampling, and --num-beams"),
+        (f"{GENERATE} --top-k 5", "--top-k is for sampling; add --temperature"),
         (f"{GENERATE} --length-penalty 1", "--length-penalty is for beam search; add --num-beams"),
         (f"{GENERATE} --early-stopping never", "--early-stopping is for beam search"),
         (f"{GENERATE} --num-beams 2 --early-stopping soon", "--early-stopping"),

@@ -401,7 +401,7 @@ def test_the_text_alone_is_printed_unless_json_is_wished(regard: Command, run: P
 def test_prompts_may_come_from_the_input(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("--max-new-tokens", 5)
     named = succeeded(regard("generate", "run", "Ada", "Mia Bell", *command)).out
-    for text in ("Ada\nMia Bell\n", "Ada\r\nMia Bell\r\n", "Ada\nMia Bell"):
+    for text in ("Ada\nMia Bell\n", "Ada\r\nMia Bell\r\n", "\ufeffAda\nMia Bell"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "cp1252"))
         assert succeeded(regard("generate", "run", "-", *command)).out == named
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Adaë".encode()), "cp1252"))

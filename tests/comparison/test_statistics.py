@@ -55,7 +55,9 @@ def test_the_paired_test_is_scipys(differences: list[float]) -> None:
 
 def test_equal_differences() -> None:
     assert paired_p([0.0, 0.0]) == 1
-    assert paired_p([0.5, 0.5]) == 0
+    assert paired_p([0.5] * 3) == 0
+    assert isnan(paired_p([0.5, 0.5])), "two scores of few examples are often equal"
+    assert isnan(paired_p([0.9 - 0.8, 0.8 - 0.7]))
     assert isnan(paired_p([0.5]))
 
 

@@ -48,3 +48,7 @@ def test_documents_of_words_are_those_of_a_scan(documents: list[str], words: lis
 def test_no_words_are_in_no_document() -> None:
     assert invert(["Ada", ""]).documents([]) == []
     assert invert([]).documents(["ada"]) == []
+
+
+def test_emphasis_is_no_part_of_a_word() -> None:
+    assert fold_words("_Ada Finch_") == ["_", "ada", "finch", "_"]

@@ -141,6 +141,20 @@ def test_a_package_for_something_else_is_not_used_and_a_line_tells_so(run: Path)
 
 
 @pytest.mark.usefixtures("built")
+def test_packages_of_earlier_weights_are_removed_for_every_batch(run: Path) -> None:
+    old = [api.compile(load(run), batch=batch) for batch in (1, 2)]
+    change_weights(run)
+    new = api.compile(load(run))
+    assert new.is_dir()
+    assert not any(folder.exists() for folder in old)
+
+
+def test_a_package_is_for_a_row_or_more(run: Path) -> None:
+    with pytest.raises(UserError, match="batch=0: expected 1 or more"):
+        api.compile(load(run), batch=0)
+
+
+@pytest.mark.usefixtures("built")
 def test_each_precision_has_a_package(run: Path) -> None:
     api.compile(load(run), precision="bfloat16")
     with pytest.warns(UserWarning, match="is for precision bfloat16"):

@@ -326,3 +326,20 @@ def test_a_position_may_be_an_integer_of_a_library() -> None:
     assert zero("s", at=np.array([1, 2])) == zero("s", at=(1, 2))
     with pytest.raises(TypeError):
         zero("s", at=[1.7])
+
+
+def test_cross_weights_are_patched_from_a_source_of_equal_length() -> None:
+    run = family_run("encoder-decoder")
+    inputs = text_inputs(run, TEXT, "Rome and")[0]
+    patch = edits.patch("decoder.0.cross.weights.0", "Ada was born", second="Oslo and")
+    says = "the source has 3 tokens, and the text 9"
+    with edited(run, patch), pytest.raises(UserError, match=says):
+        run.model.body(*inputs)
+
+
+def test_rows_of_two_lengths_have_no_common_source() -> None:
+    run = mechanism_run("softmax")
+    run.origin["questions"] = True
+    patch = edits.patch("decoder.0.residual", "Ada was born in")
+    with pytest.raises(UserError, match="the source has 6 tokens, and the text 5"):
+        generate(run, ["Bob lives in Rome", "Bob lives in"], edit=patch, max_new_tokens=3)

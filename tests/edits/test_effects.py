@@ -12,6 +12,7 @@ from regard.edits.activations import text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
 from regard.edits.effects import effects
+from regard.edits.metrics import probability
 from regard.edits.sites import sites
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
@@ -189,3 +190,21 @@ def test_wrong_input_is_refused() -> None:
         with pytest.raises(UserError, match=message) as caught:
             effects(run, settings.pop("clean"), settings.pop("corrupt"), **settings)
         assert "\n" not in str(caught.value)
+
+
+def test_controls_are_the_same_channels_for_each_pair() -> None:
+    found = effects(mechanism_run("softmax"), [TEXT] * 2, [OTHER] * 2, metric=METRIC, controls=5)
+    assert found.control is not None
+    assert np.allclose(found.control[0], found.control[1])
+
+
+def test_the_hidden_layer_of_a_fixed_window_has_attributions() -> None:
+    texts = "was born in Rome", "was born in Oslo"
+    found = effects(family_run("fixed-window"), *texts, metric=METRIC, sites="layers", steps=50)
+    assert found.attribution == pytest.approx(found.patching, rel=1e-2)
+
+
+def test_probabilities_are_in_float32() -> None:
+    (measure,) = probability("Rome").measures(1, mechanism_run("softmax").tokenizer)
+    found = float(measure(torch.zeros(1, 15, dtype=torch.bfloat16)))
+    assert found == pytest.approx(1 / 15, rel=1e-6)

@@ -24,7 +24,8 @@ from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderCon
 from regard.models.head_config import MaskedLMHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.text.tokenizer import word_tokenizer
+from regard.text.config import BytePairsConfig
+from regard.text.tokenizer import train_tokenizer, word_tokenizer
 from tiny_edited import (
     BODIES,
     MECHANISMS,
@@ -213,3 +214,9 @@ def test_a_second_text_is_read_by_a_run_that_answers_questions() -> None:
     run = family_run("decoder")
     run.origin["questions"] = ["q"]
     assert len(lens(run, "Ada was", "born in").tokens) == len(run.encode("Ada was", "born in")[0])
+
+
+def test_parts_of_characters_are_named_as_in_the_vocabulary() -> None:
+    tokenizer = train_tokenizer(BytePairsConfig(size=300), ["the cat sat"])
+    run = Run.new(Path("tiny"), Recipe(model=DecoderConfig(**SIZES)), tokenizer, {})
+    assert "\ufffd" not in lens(run, "the 東").tokens

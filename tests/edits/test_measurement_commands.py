@@ -110,3 +110,9 @@ def test_wrong_input_is_refused(regard: Command, run: Path) -> None:
         refused(regard("effects", run, path), message)
     alone = "--right and --wrong belong together"
     refused(regard("lens", run, "Ada was", "--right", "Rome"), alone)
+
+
+def test_pairs_may_hold_line_separators(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.tsv"
+    file.write_text("clean\tcorrupt\tright\twrong\na\u2028b\tc\tx\ty\n", encoding="utf-8")
+    assert read_pairs(file).clean == ("a\u2028b",)

@@ -235,3 +235,10 @@ def test_the_code_of_the_page_runs() -> None:
     exec(code, names | {"clean": TEXT, "corrupt": OTHER})
     assert len(sections) == 4
     assert code.count("found.figure()") == 4
+
+
+def test_states_are_receivers() -> None:
+    run, state = mechanism_run("gated-deltanet"), "decoder.1.states.0"
+    found = paths(run, TEXT, OTHER, metric=METRIC, senders=["decoder.1.residual"], receivers=state)
+    patched = effects(run, TEXT, OTHER, metric=METRIC, sites=[state], by=("patching",))
+    assert found.through[state] == pytest.approx(patched.examples, abs=1e-7)

@@ -150,3 +150,21 @@ def test_operators_may_begin_a_line(book: dict[str, Any], tmp_path: Path) -> Non
 def test_half_a_character_can_be_sent(book: dict[str, Any], tmp_path: Path) -> None:
     book["cells"].append(code("# \ud83d"))
     assert read_notebook(save(book, tmp_path)).cells[-1].encode() == b"# ?"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("torch.softmax?", "?torch.cat", "torch.*max??", "\n%%bash\nls -l"),
+        "def f():\n    x?\n    return 1",
+    ],
+)
+def test_help_and_late_magics_are_left_out(cell: str, book: dict[str, Any], tmp_path: Path) -> None:
+    book["cells"].append(code(cell))
+    compile(read_notebook(save(book, tmp_path)).cells[-1], "cell", "exec")
+
+
+@pytest.mark.parametrize("cell", ["'what?'", "# why?", "x = [\n    a\n    % b]"])
+def test_question_marks_elsewhere_stay(cell: str, book: dict[str, Any], tmp_path: Path) -> None:
+    book["cells"].append(code(cell))
+    assert read_notebook(save(book, tmp_path)).cells[-1] == cell

@@ -309,3 +309,15 @@ def test_questions_in_two_wordings_are_refused(folder: Path, tmp_path: Path) -> 
     (tmp_path / "two/birth_dev.tsv").write_text(two, "utf-8")
     with pytest.raises(UserError, match="no names are found"):
         Data.read(tmp_path / "two", MODERN.pretraining)
+
+
+def test_mentioned_people_are_in_the_text_of_the_arm() -> None:
+    lines = "Ann Lee was born in Rome.", "Bob Ray met Ann Lee.", "Cy Poe was born in Oslo."
+    corpus = [Document(line, f"wiki.txt:{i}") for i, line in enumerate(lines, 1)]
+
+    def asked(*names: str) -> list[Example]:
+        return [Example(text=f"Where was {name} born?", answer="Rome") for name in names]
+
+    known, names = asked("Ann Lee", "Dan Fox"), ["Ann Lee", "Dan Fox"]
+    data = Data(corpus, asked("Eve Orr"), known, names, asked("Bob Ray", "Cy Poe"))
+    assert data.mentioned_or_absent(WITHOUT_THEM, 0)[0] == asked("Cy Poe")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from test_huggingface_intercept import assert_untouched
 from torch.testing import assert_close
@@ -20,7 +21,7 @@ from regard.explorer.head_scores import entropy
 from regard.explorer.huggingface.adapter import HuggingFaceModel, tokens_around, tokens_as_text
 from tiny import BIOGRAPHIES
 from tiny_explored import MAKERS, PAIRED, tiny_folder
-from tiny_folders import edit
+from tiny_folders import edit, gpt2_pieces, with_tokenizer
 
 TEXT = "Ada Finch was born"
 ALL = pytest.mark.parametrize("family", MAKERS)
@@ -285,3 +286,44 @@ def test_a_name_in_the_cache_is_opened_without_the_network(
     model = HuggingFaceModel.load("someone/some-model")
     assert model.name == "someone/some-model"
     assert model.attention_maps(TEXT)[0].layers
+
+
+def test_positions_of_roberta_begin_behind_those_of_pads(tmp_path: Path) -> None:
+    pieces = gpt2_pieces("<s>", "</s>", "<pad>", "<unk>")
+    config = transformers.RobertaConfig(
+        vocab_size=pieces.get_vocab_size(),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=18,
+        pad_token_id=1,
+    )
+    transformers.RobertaForMaskedLM(config).save_pretrained(tmp_path)
+    with_tokenizer(tmp_path, pieces, {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"})
+    model = HuggingFaceModel.load(tmp_path)
+    assert model.context_length == 16
+    with pytest.raises(UserError, match="17 tokens, more than the model's context length of 16"):
+        model.attention_maps("x" * 17)
+
+
+def test_a_target_is_read_where_transformers_does_not_shift_it(tmp_path: Path) -> None:
+    pieces = gpt2_pieces("<s>", "</s>", "<pad>", "<unk>")
+    config = transformers.BlenderbotConfig(
+        vocab_size=pieces.get_vocab_size(),
+        d_model=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=8,
+        decoder_ffn_dim=8,
+        decoder_start_token_id=pieces.token_to_id("<s>") or 0,
+        eos_token_id=pieces.token_to_id("</s>"),
+        forced_eos_token_id=None,
+        pad_token_id=pieces.token_to_id("<pad>"),
+    )
+    transformers.BlenderbotForConditionalGeneration(config).save_pretrained(tmp_path)
+    with_tokenizer(tmp_path, pieces, {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"})
+    maps = HuggingFaceModel.load(tmp_path).attention_maps("ada", "in Rome")
+    assert [one.name for one in maps] == ["encoder", "decoder", "decoder to source"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard import edits
 from regard.decoding.generate import encode_prompts
 from regard.errors import UserError
 from regard.evaluation.tasks import label
@@ -16,7 +17,10 @@ from regard.explorer.look import look, untrained
 from regard.explorer.page import page
 from regard.explorer.run_adapter import RunAdapter
 from regard.files import inert
+from regard.positions.config import RotaryConfig
 from regard.runs.run import Run
+from tiny_edited import TEXT as EDITED_TEXT
+from tiny_edited import mechanism_run
 from tiny_served import TEXT, new_run
 
 
@@ -148,3 +152,9 @@ def test_no_token_can_leave_its_place() -> None:
     assert written.count("<script") == 2
     assert "<img" not in written
     assert "\u2028" not in inert(hostile)
+
+
+def test_a_view_has_no_positions_that_an_edit_replaced() -> None:
+    run = mechanism_run("softmax", positions=RotaryConfig())
+    view = look(run, EDITED_TEXT, edit=edits.zero("decoder.0.positions"))
+    assert view.panels[0].maps[0].position_info.rotation is None

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from regard import edits
 from regard.attention import Bias, Differential, KernelAttention, Linformer, RelativeVectors
 from regard.attention.config import BUILT_IN, SoftmaxConfig
 from regard.attention.contract_cases import HEADS, Cases, D
@@ -23,7 +24,9 @@ from regard.explorer.intercept import (
     recorded,
     score_steps,
 )
+from regard.explorer.look import look
 from regard.positions import Alibi, RelativeBias, ShawVectors, T5Bias
+from tiny_edited import TEXT, mechanism_run
 from tiny_models import tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
@@ -124,3 +127,9 @@ IMPLIED = {
     for name, one in mechanisms().items()
     if issubclass(one.type, Differential | KernelAttention | Linformer | RecurrentAttention)
 }
+
+
+def test_edited_weights_have_no_steps_from_scores() -> None:
+    view = look(mechanism_run("softmax"), TEXT, edit=edits.zero("decoder.0.scores.0"))
+    steps = score_steps(view.panels[0].maps[0].layers[0].record, 0, 0)
+    assert [name for name, _ in steps] == ["q·k", "weight, edited"]

@@ -129,6 +129,8 @@ def test_transformers_reads_the_tokenizer(family: str, tmp_path: Path) -> None:
     for text in BIOGRAPHIES:
         assert theirs(text).input_ids == run.encode(text)[0]
     assert theirs.pad_token_id == run.tokenizer.special.pad
+    if family == "bert":  # whose texts spell the mask
+        assert theirs.mask_token_id in theirs(f"ada {theirs.mask_token}").input_ids
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -204,6 +206,9 @@ NEW = {
     ),
     "bert": EncoderConfig(
         context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, norm="post", n_token_types=2
+    ),
+    "distilbert": EncoderConfig(
+        context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, norm="post", norm_eps=1e-12
     ),
 }
 """Architectures of models that were trained here."""

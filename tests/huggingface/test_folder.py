@@ -247,12 +247,52 @@ def test_a_tokenizer_that_cuts_and_pads_does_so_no_longer(
 def test_the_older_files_of_gpt2_make_the_same_tokens(
     folder_of: Callable[[str], Path], folders: Path, tmp_path: Path
 ) -> None:
-    folder, pieces = folder_of("gpt2"), PIECES["gpt2"]
+    folder = folder_of("gpt2")
+    write_older_files(folder, PIECES["gpt2"])
+    assert_same_tokens(folder, folders / "gpt2-run", tmp_path / "run")
+
+
+def write_older_files(folder: Path, pieces: tokenizers.Tokenizer) -> None:
     model = json.loads(pieces.to_str())["model"]
     merges = "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"])
     (folder / "vocab.json").write_text(json.dumps(pieces.get_vocab()), encoding="utf-8")
     (folder / "merges.txt").write_text(merges, encoding="utf-8")
-    assert_same_tokens(folder, folders / "gpt2-run", tmp_path / "run")
+
+
+@pytest.mark.parametrize("file", ["added_tokens.json", "tokenizer_config.json"])
+def test_added_tokens_of_older_files_are_read(
+    file: str, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, pieces = folder_of("gpt2"), gpt2_pieces()
+    write_older_files(folder, pieces)
+    (folder / "tokenizer.json").unlink()
+    number = pieces.get_vocab_size()
+    if file == "added_tokens.json":
+        (folder / file).write_text(json.dumps({" born": number}), encoding="utf-8")
+    else:
+        edit(folder / file, added_tokens_decoder={str(number): {"content": " born"}})
+    tokenizer = import_folder(folder, tmp_path / "run").tokenizer
+    assert tokenizer.encode("ada was born")[-1] == number
+
+
+def test_older_files_of_gpt2_may_begin_texts(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = folder_of("gpt2")
+    write_older_files(folder, PIECES["gpt2"])
+    (folder / "tokenizer.json").unlink()
+    edit(folder / "tokenizer_config.json", add_bos_token=True)
+    run = import_folder(folder, tmp_path / "run")
+    assert run.encode("ada was")[0][0] == run.tokenizer.special.bos
+
+
+def test_settings_that_differ_from_the_tokenizer_are_a_warning(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = folder_of("bert")
+    edit(folder / "tokenizer_config.json", do_lower_case=False, tokenizer_class="BertTokenizer")
+    with pytest.warns(UserWarning, match="do_lower_case is False .* lowercase is True"):
+        import_folder(folder, tmp_path / "run")
 
 
 def test_a_folder_may_ask_for_a_space_before_each_text(

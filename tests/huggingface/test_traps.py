@@ -109,6 +109,17 @@ def test_the_base_is_10_000_where_llama_does_not_say() -> None:
     assert decoder_config("llama", rope_scaling=None).positions == RotaryConfig()
 
 
+def test_rope_scaling_comes_before_rope_parameters() -> None:
+    """As in transformers, which saves the latter; model cards say to add the former."""
+    saved = {"rope_type": "default", "rope_theta": 500.0}
+    scaling: dict[str, Any] = {"type": "linear", "factor": 4.0}
+    config = decoder_config("llama", rope_parameters=saved, rope_scaling=scaling)
+    assert config.positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=4.0))
+    scaling |= {"type": "yarn", "original_max_position_embeddings": 16}
+    with pytest.raises(UserError, match="yarn"):
+        decoder_config("llama", rope_parameters=saved, rope_scaling=scaling)
+
+
 # Windows
 
 
@@ -124,6 +135,10 @@ def test_windows_of_mistral_and_qwen_are_of_layers() -> None:
     fields = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
     assert windows(decoder_config("qwen2", **fields)) == [0, 5]
     assert windows(decoder_config("qwen2", **{**fields, "use_sliding_window": False})) == [0, 0]
+    assert windows(decoder_config("qwen2", use_sliding_window=True, max_window_layers=1)) == [
+        0,
+        4096,
+    ]
     kinds = ["sliding_attention", "full_attention"]
     assert windows(decoder_config("qwen3", head_dim=6, **fields, layer_types=kinds)) == [5, 0]
 

@@ -1,5 +1,6 @@
 """Models in memory: few, and told about in one line when they fail."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Run, "load", noting)
     return names
+
+
+def test_a_run_is_loaded_again_when_its_weights_change(tmp_path: Path, loaded: list[str]) -> None:
+    path = save_run(tmp_path / "a")
+    models = ModelCache(available(path), CPU)
+    weights = path / "model.safetensors"
+    for seconds in (0, 0, 1, 1):
+        os.utime(weights, (seconds, seconds))
+        models.use(ModelKey(0), path_of)
+    assert loaded == ["a", "a"]
 
 
 def test_the_runs_that_were_used_last_are_kept(tmp_path: Path, loaded: list[str]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from regard import edits
+from regard.api import generate
 from regard.corpus.evidence import VERDICTS
 from regard.corpus.index import RUN_INDEX
 from regard.evaluation.answers import answer
@@ -17,7 +19,7 @@ from regard.serve.replies import SHOWN
 from regard.serve.schemas import MAX_CHARACTERS
 from regard.tasks.examples import Example
 from regard.uncertainty.calibration import calibrate_run, load_calibration, save_calibration
-from regard.uncertainty.signals import SIGNALS
+from regard.uncertainty.signals import OF_ANSWER, OWN, SIGNALS
 from tiny import PEOPLE, Command, succeeded
 from tiny_served import client, save_run
 
@@ -85,6 +87,27 @@ def test_a_reply_is_that_of_ask(indexed: Path, page: TestClient, *, calibrated: 
     assert all(one["definition"] == SIGNALS[one["name"]] for one in found["signals"])
     assert found["evidence"]["verdict"] == "recalled"
     assert found["evidence"]["meaning"] == VERDICTS["recalled"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        edits.zero("decoder.0.heads.0", at="born"),
+        edits.zero("decoder.0.heads.0", at=20),
+        edits.patch("decoder.0.residual", "Where was Ida Holm born?"),
+        edits.zero("decoder.0.heads.0", at="each-new"),
+    ],
+    ids=lambda edit: str(edit.at),
+)
+def test_an_edit_is_of_the_question(edit: edits.Edit, run: Path, page: TestClient) -> None:
+    reply = page.post("/ask", json=body(edit=edit.to_toml()))
+    assert reply.status_code == 200, reply.text
+    (expected,) = generate(Run.load(run), [QUESTION], edit=edit)
+    assert reply.json()["best_guess"] == expected.strip()
+    names = [one["name"] for one in reply.json()["signals"]]
+    assert [name for name in names if name in OWN] == list(OF_ANSWER)
+    view = page.post("/look", json=body(edit=edit.to_toml(), generated=[]))
+    assert view.status_code == 200, view.text
 
 
 @pytest.mark.usefixtures("indexed")

@@ -258,6 +258,15 @@ def test_an_edit_is_shown_beside_the_same_model_without_it(page: "Page") -> None
     button(page, "open layer 1, head 0, difference").wait_for()
 
 
+def test_comments_alone_are_no_edit(page: "Page") -> None:
+    page.locator(".editing summary").click()
+    page.locator("[name=edit]").fill("# none")
+    field(page, "Text").fill("dog")
+    button(page, "Look").click()
+    page.locator(".view-area canvas").first.wait_for()
+    assert not page.locator(".error").text_content()
+
+
 def test_a_head_is_switched_off_and_on(page: "Page") -> None:
     look(page)
     unfold(page, "Edit: none")

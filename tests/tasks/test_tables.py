@@ -183,3 +183,15 @@ def test_a_compressed_text_has_both_cases(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Hello World\n"))
     rows = read_rows(CasingConfig(), tmp_path / "a.txt.gz", TableConfig())
     assert [one.answer for one in rows.examples] == ["HELLO WORLD", "hello world"]
+
+
+def test_a_second_text_is_neither_the_text_nor_the_label(tmp_path: Path) -> None:
+    """A statement may be longer than its text, or short and repeated like a label."""
+    for statement in ("It is a long statement about number {}", "It runs"):
+        cells = [(f"Text {i}", statement.format(i), "yes" if i % 3 else "no") for i in range(8)]
+        for order in ((0, 1, 2), (1, 0, 2), (2, 0, 1)):
+            names = ("premise", "second", "gold")
+            lines = [",".join(row[i] for i in order) for row in (names, *cells)]
+            path = write(tmp_path / "a.csv", "\n".join(lines))
+            read = read_table_rows(path, TableConfig()).examples
+            assert [(one.text, one.second, one.answer) for one in read] == cells

@@ -1,9 +1,19 @@
 """Clozes ask for what a document says, in its own words."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.batch import RowFormat
+from regard.runs.recipe import ObjectiveConfig, Recipe
 from regard.text.clozes import Cloze, clozes
+from regard.text.config import WordsConfig
+from regard.text.corpus import Document
+from regard.text.template import Template, TemplateConfig
+from regard.text.tokenizer import train_tokenizer
+from regard.training.sources.documents import cloze_dataset
 
 ADA = "Ada Finch. Ada Finch ( born 3 May 1901 in Leeds , Yorkshire ) wrote in New York City ."
 
@@ -50,3 +60,15 @@ def test_title_words_and_answer_stand_in_the_text_in_this_order(text: str, most:
         title, body = text.split(". ", 1)
         assert cloze.title.startswith(title)
         assert "".join([*cloze.left, *cloze.answer.split()]) in "".join(body.split())
+
+
+def test_clozes_with_unknown_words_are_left_out() -> None:
+    text = "Ada Finch. Ada Finch, born in (Leeds), lived in Rome ."
+    recipe = Recipe(objective=ObjectiveConfig(clozes=0.5), tokenizer=WordsConfig(unknown="unk"))
+    tokenizer = train_tokenizer(recipe.tokenizer, [text])
+    template = Template(TemplateConfig(), tokenizer)
+    run: Any = SimpleNamespace(
+        recipe=recipe, tokenizer=tokenizer, template=template, row_format=RowFormat(128, 0)
+    )
+    rows = cloze_dataset(run, [Document(text, "a.txt")], ()).rows
+    assert not any(tokenizer.special.unk in one.ids for row in rows for one in row)

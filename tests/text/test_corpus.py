@@ -1,5 +1,6 @@
 """Documents and their places, whatever the line ends."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,19 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.files import read_text
-from regard.text.corpus import Document, read_corpus, read_documents, read_lines
+from regard.text.config import WordsConfig
+from regard.text.corpus import (
+    Document,
+    Piece,
+    cut_pieces,
+    read_corpus,
+    read_documents,
+    read_lines,
+    read_pieces,
+)
+from regard.text.files import inspect_file
+from regard.text.pack import encode_batch
+from regard.text.tokenizer import train_tokenizer
 from regard.training.sources.choose import find_packed
 
 lines_of_text = st.lists(
@@ -114,3 +127,26 @@ def test_paths_and_texts_are_not_mixed(tmp_path: Path) -> None:
     assert [one.text for one in read_documents(several)] == ["a", "b"]
     array: Any = np.array(["a", "b"], dtype=object)
     assert len(read_documents(array)) == 2
+
+
+def test_bytes_of_parquet_are_decoded(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    path = tmp_path / "a.parquet"
+    table = {"text": ["café".encode(), b"two"], "id": [1, 2], "bad": [b"\xff", b"x"]}
+    parquet.write_table(arrow.table(table), path)
+    file = inspect_file(path)
+    assert [piece.text for piece in read_pieces([file], "records")] == ["café", "two"]
+    for name in ("id", "bad"):
+        with pytest.raises(UserError, match=rf"a\.parquet:1: the column '{name}' holds no text"):
+            list(read_pieces([file], "records", name))
+
+
+def test_words_of_a_long_text_without_spaces_are_known() -> None:
+    draw = random.Random(0)
+    words = ("".join(chr(0x4E00 + draw.randrange(20000)) for _ in range(9)) for _ in range(16_000))
+    pieces = list(cut_pieces([Piece("，".join(words), True, "a.txt")]))
+    assert len(pieces) == 2
+    assert pieces[1].text[0] == "，"
+    tokenizer = train_tokenizer(WordsConfig(), [piece.text for piece in pieces])
+    encode_batch(tokenizer, pieces, "<u4")

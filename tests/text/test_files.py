@@ -204,7 +204,8 @@ def test_a_damaged_parquet_is_named_at_once(tmp_path: Path) -> None:
 
 
 def test_folders_are_searched(tmp_path: Path) -> None:
-    names = ("b.txt", "a.md", "in/c.jsonl", "in/d.png", ".hidden.txt", ".git/e.txt")
+    names = ["b.txt", "a.md", "in/c.jsonl", "in/d.png", ".hidden.txt", ".git/e.txt"]
+    names += ["run/config.toml", "run/origin.json", "run/metrics.jsonl"]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, "x")

@@ -7,6 +7,7 @@ import gzip
 import lzma
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -26,7 +27,7 @@ from regard import files
 from regard.errors import RegardError, UserError
 from regard.files import hold_lock
 from regard.text import pack
-from regard.text.config import CharactersConfig, TokenizerConfig
+from regard.text.config import CharactersConfig, TokenizerConfig, WordsConfig
 from regard.text.files import find_files, inspect_file
 from regard.text.pack import EncodedBatch, pack_corpus
 from regard.text.packed import (
@@ -370,3 +371,66 @@ def test_a_lost_worker_names_the_guard_of_scripts(tmp_path: Path) -> None:
         pack._discarding(tmp_path / "partial", tmp_path / "out"),
     ):
         raise BrokenProcessPool
+
+
+def written_lines(path: Path, n: int = 3) -> Path:
+    path.write_text("".join(f"a line {i}\n" for i in range(n)), "utf-8")
+    return path
+
+
+def test_packing_is_repeated_with_an_integer_share(tmp_path: Path) -> None:
+    a, out = written_lines(tmp_path / "a.txt"), tmp_path / "packed"
+    first, again = (
+        regard.pack(a, out=out, tokenizer="words", validation=0, jobs=1).header for _ in range(2)
+    )
+    assert first == again
+    spec = TextSpec(
+        documents="lines", text_field="text", tokenizer=WordsConfig(), validation=0, seed=0
+    )
+    assert type(spec.validation) is float
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_a_tokenizer_that_raises_for_unknown_text_sees_all_of_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.text.packed.SAMPLE_BYTES", 100)
+    text = "".join(f"word{i} {chr(0x4E00 + i)}\n" for i in range(300))
+    (tmp_path / "a.txt").write_text(text, "utf-8")
+    made = regard.pack(tmp_path / "a.txt", out=tmp_path / "packed", tokenizer=kind, jobs=1)
+    assert made.documents == 300
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights")
+def test_a_link_to_an_empty_folder_is_packed_into(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "packed").symlink_to(tmp_path / "disk")
+    a = written_lines(tmp_path / "a.txt")
+    regard.pack(a, out=tmp_path / "packed", tokenizer="words", jobs=1)
+    assert (tmp_path / "disk" / "packed.json").is_file()
+
+
+def test_no_files_are_no_corpus(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no file to read; name one"):
+        regard.pack([], out=tmp_path / "packed")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other file names are Unicode")
+def test_a_file_name_that_is_no_unicode_is_said_before_packing(tmp_path: Path) -> None:
+    path = written_lines(tmp_path / os.fsdecode(b"caf\xe9.txt"))
+    with pytest.raises(UserError, match=r"its name isn't valid UTF-8; rename it"):
+        regard.pack(path, out=tmp_path / "packed", jobs=1)
+
+
+def test_a_field_is_for_records(tmp_path: Path) -> None:
+    a = written_lines(tmp_path / "a.txt")
+    with pytest.raises(UserError, match=r"a\.txt: has no records with a field 'body'"):
+        regard.pack(a, out=tmp_path / "packed", text="body", jobs=1)
+
+
+def test_a_damaged_corpus_is_to_be_deleted(tmp_path: Path) -> None:
+    a, out = written_lines(tmp_path / "a.txt"), tmp_path / "packed"
+    regard.pack(a, out=out, jobs=1)
+    (out / "training.bin").write_bytes(b"")
+    with pytest.raises(UserError, match="delete the packed corpus, and pack it again"):
+        regard.pack(a, out=out, jobs=1)

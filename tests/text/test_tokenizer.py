@@ -422,3 +422,9 @@ def test_bytes_of_characters_are_different_tokens() -> None:
     tokenizer = train_tokenizer(BytePairsConfig(size=300), ["Ada was born in Rome"])
     ids = tokenizer.encode("東京と大阪")
     assert len(set(map(tokenizer.token_text, ids))) == len(set(ids)) == 16
+
+
+@pytest.mark.parametrize("config", [CharactersConfig(), WordsConfig(), BytePairsConfig(size=300)])
+def test_lone_surrogates_train_no_tokenizer(config: BytePairsConfig) -> None:
+    with pytest.raises(UserError, match=r"the text isn't valid Unicode: 'a \\ud83d'"):
+        train_tokenizer(config, ["a \ud83d b"])

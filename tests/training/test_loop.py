@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from plans import plan_pretraining
+from plans import plan_pretraining, plan_task
 from regard import device
 from regard.attention import KernelAttention
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, CausalExample
-from regard.errors import NormalizerError
+from regard.errors import NormalizerError, RegardError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.training.optimizers import clip_gradients
 from regard.training.step import mean_loss
 from tiny import BIOGRAPHIES, MODEL
-from tiny_tasks import CPU, SETTINGS, add_gradients
+from tiny_tasks import CPU, SETTINGS, add_gradients, task_recipe
 
 CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
 
@@ -133,3 +133,13 @@ def test_validation_reads_parts_as_small_as_those_of_training(
     loss_in_parts, part = validation_loss("parts")
     assert part < whole / 3
     assert loss_in_parts == pytest.approx(loss, rel=1e-5)
+
+
+def test_a_full_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried\nmore")
+
+    monkeypatch.setattr("regard.training.step.accumulate_gradients", fail)
+    made = plan_task(tmp_path / "run", task_recipe("casing", "decoder"))
+    with pytest.raises(RegardError, match=r"memory is full \(CUDA .*training\.accumulation"):
+        made.execute(SETTINGS)

@@ -128,3 +128,9 @@ def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     (start.path / "checkpoints/2").rename(tmp_path / "elsewhere")
     refuse("has no checkpoint to continue from")
     assert not out.exists()
+
+
+def test_metrics_may_be_missing(tmp_path: Path) -> None:
+    start = trained(tmp_path / "start", 2, "questions", QUESTIONS)
+    (start.path / "metrics.jsonl").unlink()
+    assert more("questions", QUESTIONS, start, tmp_path / "run").execute(SETTINGS).step == 4

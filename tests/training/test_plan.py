@@ -1,11 +1,13 @@
 """What a stage makes of data and recipe."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+import regard
 from plans import plan_finetuning, plan_pretraining, plan_questions, plan_task, plan_text
 from refusals import refusal
 from regard.config import override
@@ -171,3 +173,27 @@ def test_the_example_of_a_task_is_one_of_its_texts(tmp_path: Path) -> None:
         assert isinstance(recipe.task, TextTaskConfig)
         texts = [one.text for one in recipe.task.make(recipe.seed).training]
         assert any(text.startswith(shown) for text in texts), task
+
+
+@pytest.mark.parametrize("documents", [["}"] * 12 + ["a}a}"] * 12, ["}"] * 3])
+def test_single_ids_without_affixes_are_no_rows(documents: list[str], tmp_path: Path) -> None:
+    settings = ["template.document={document}", "tokenizer.kind=characters", "data.validation=0"]
+    settings += ["model.context_length=8", "training.steps=10", "training.batch=2"]
+    train = partial(regard.pretrain, documents, out=tmp_path / "run", index=False, device="cpu")
+    if len(documents) > 3:
+        train(settings=settings)
+    else:
+        with pytest.raises(UserError, match="document 1: is too short to learn from"):
+            train(settings=settings)
+
+
+def test_a_template_leaves_tokens_to_the_text(tmp_path: Path) -> None:
+    settings = [
+        "model.context_length=8",
+        "tokenizer.kind=characters",
+        "template.document=hello wo{document}",
+    ]
+    with pytest.raises(UserError, match=r"leaves 0 of model.context_length=8 tokens for the text"):
+        regard.pretrain(
+            ["hello world"] * 3, out=tmp_path / "run", settings=settings, index=False, device="cpu"
+        )

@@ -498,3 +498,11 @@ def test_finetuning_keeps_the_head() -> None:
     changed = override(parent.recipe, ["head.kind=embedding"])
     with pytest.raises(UserError, match=r"can't be changed; leave model\.\*, head\.\*"):
         plan_finetuning(parent, MINE, NOWHERE, changed)
+
+
+def test_a_lone_pair_measures_nothing() -> None:
+    recipe = task_recipe("retrieval", "encoder, embedding", "data.validation=0.1")  # 1 of 12
+    assert not plan_task(NOWHERE, recipe).validation
+    split = override(recipe, ["training.accumulation=2"])
+    with pytest.raises(UserError, match=r"training\.accumulation: rows .* negatives"):
+        plan_task(NOWHERE, split)

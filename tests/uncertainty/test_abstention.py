@@ -178,3 +178,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 def test_bad_input_is_refused(call: Callable[[], object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         call()
+
+
+def test_a_constant_signal_has_no_effect() -> None:
+    """The deviation of equal numbers is rounded to 1e-16."""
+    skill, one_document = np.linspace(-1, 1, 100), np.log(2)
+    fit = fit_combination(np.column_stack([skill, np.full(100, one_document)]), skill > 0)
+    found = fit(np.array([[0.5, one_document], [0.5, 0.0], [0.5, np.log(3)]]))
+    assert found == pytest.approx([found[0]] * 3)

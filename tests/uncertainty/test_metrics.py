@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from regard.metrics import auroc
 from regard.uncertainty.metrics import (
+    Metric,
     augrc,
     aurc,
     average_precision,
@@ -142,3 +143,14 @@ def test_metrics_say_what_they_lack() -> None:
     for metric in (brier, calibration_error):
         with pytest.raises(ValueError, match="probability"):
             metric([1.5], [True])
+
+
+@pytest.mark.parametrize(("metric", "right"), [(prr, 97), (average_precision, 3)])
+def test_differences_with_few_answers_of_a_kind(metric: Metric, right: int) -> None:
+    rng = np.random.default_rng(0)
+    found = paired_difference(rng.random(100), rng.random(100), np.arange(100) < right, metric)
+    assert found.low <= found.value <= found.high
+
+
+def test_a_coverage_is_rounded_up_but_for_rounding() -> None:
+    assert risk_at_coverage(np.arange(100, 0, -1), np.arange(100) != 7, 0.07) == 0

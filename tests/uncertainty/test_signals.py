@@ -178,3 +178,13 @@ def test_agreement_and_corpus_counts() -> None:
 )
 def test_subjects_of_single_questions(question: str, subject: str) -> None:
     assert subject_of(question) == subject
+
+
+def test_a_paraphrase_that_does_not_fit_is_left_out(trained: Path) -> None:
+    run = Run.load(trained)
+    asked = [
+        Example(text=f"Where was {name} born?") for name in ("Ada Finch", "Leo Marsh Ada Stone")
+    ]
+    config = SignalConfig(wordings=("Where was where was where {} born?",))
+    found = answer(run, asked, run.environment(), signals=config)
+    assert found[1].signals["agreement"] == 1

@@ -65,7 +65,7 @@ def ask(
     """Answer QUESTIONS with confidence and evidence; - reads them from the lines of stdin.
 
     A tab and the expected answer may follow a question. After `regard calibrate`, doubtful
-    questions are answered by "I don't know."
+    questions without --history are answered by "I don't know."
     """
     import msgspec
 
@@ -88,7 +88,7 @@ def ask(
         loaded,
         examples,
         loaded.environment(precision),
-        calibration=load_calibration(run),
+        calibration=None if history else load_calibration(run),  # it is of single questions
         index=searched,
     )
     for reply in replies:
@@ -111,7 +111,7 @@ def _lines(questions: tuple[str, ...]) -> list[str]:
         if empty := [i for i, text in enumerate(questions, 1) if not text.strip()]:
             raise UserError(f"ask: question {empty[0]} is empty; write a question")
         return list(questions)
-    return split_lines(sys.stdin.buffer.read().decode("utf-8", "replace"))
+    return split_lines(sys.stdin.buffer.read().decode("utf-8-sig", "replace"))
 
 
 def _example(text: str, number: int) -> "Example":

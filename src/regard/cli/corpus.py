@@ -61,9 +61,9 @@ def find(
         raise UserError(
             "--count and --longest exclude each other (--longest prints counts); leave one out"
         )
+    opened = open_index(index)
     if json_file and json_file.exists() and json_file.samefile(index):
         raise UserError(f"--json {json_file}: is the index; name another file")
-    opened = open_index(index)
     if longest:
         found = _find_spans(opened, text, max_count)
     else:

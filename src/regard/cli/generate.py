@@ -95,7 +95,7 @@ def generate(
     from regard.runs.run import load
     from regard.tasks.examples import read_history
 
-    _refuse_mixtures(settings["num_beams"])
+    _refuse_mixtures(settings["num_beams"], settings["temperature"])
     texts = _read_stdin() if prompts == ("-",) else list(prompts)
     if not texts:
         raise UserError("generate: there is no prompt; name one, or - and lines on stdin")
@@ -211,12 +211,15 @@ _GENERATION = {
 }
 
 
-def _refuse_mixtures(num_beams: int | None) -> None:
-    """Refuse options of sampling with --num-beams, and of beam search without it."""
+def _refuse_mixtures(num_beams: int | None, temperature: float) -> None:
+    """Refuse options of sampling where nothing is sampled, and of beams without --num-beams."""
     if num_beams is None:
         _refuse(_BEAM_SEARCH, "is for beam search; add --num-beams, or leave it out")
+        if temperature == 0:
+            _refuse(("top_k", "top_p"), "is for sampling; add --temperature, or leave it out")
     else:
-        _refuse(_SAMPLING, "is for sampling, and --num-beams doesn't sample; leave one of them out")
+        reason = "is for sampling, and --num-beams doesn't sample; leave one of them out"
+        _refuse((*_SAMPLING, "seed"), reason)
 
 
 def _refuse(options: Collection[str], reason: str) -> None:
@@ -236,6 +239,6 @@ def _read_stdin() -> list[str]:
     from regard.files import split_lines
 
     try:
-        return split_lines(sys.stdin.buffer.read().decode())
+        return split_lines(sys.stdin.buffer.read().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise UserError("generate: stdin isn't UTF-8; convert it") from None

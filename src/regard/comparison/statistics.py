@@ -54,14 +54,15 @@ def t_interval(values: Sequence[float], low: float = -inf, high: float = inf) ->
 def paired_p(differences: Sequence[float]) -> float:
     """Return the two-sided p value of the paired t-test (Student, 1908).
 
-    1 if all differences are 0; 0 if they are equal and not 0; NaN for fewer than two.
+    1 if all differences are 0. If they are equal and not 0, it is 0, but NaN for fewer than
+    `SEEDS`: two scores of few examples are often equal by chance. NaN for fewer than two.
     """
     n = len(differences)
     if n < 2:
         return nan
     mean, spread = float(np.mean(differences)), float(np.std(differences, ddof=1))
-    if spread == 0:
-        return 1.0 if mean == 0 else 0.0
+    if spread <= 1e-9 * abs(mean):  # equal but for rounding
+        return 1.0 if mean == 0 else 0.0 if n >= SEEDS else nan
     from scipy.special import stdtr
 
     return float(2 * stdtr(n - 1, -abs(mean) / (spread / sqrt(n))))

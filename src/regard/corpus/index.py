@@ -36,8 +36,8 @@ RUN_INDEX = "corpus.index"
 """Name of the index in a run's folder."""
 END = b"\xff"
 """The byte after each document."""
-WORD = re.compile(r"\w+")
-_TOKEN = re.compile(r"\w+|[^\w\s]")
+WORD = re.compile(r"[^\W_]+")
+_TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 

@@ -126,7 +126,7 @@ class PackedDocuments(Dataset):
         if len(ids) and int(ids.max()) >= self._vocabulary:
             raise UserError(
                 f"{self._path}: holds the id {int(ids.max())}, but the tokenizer has "
-                f"{self._vocabulary} ids; pack the corpus again"
+                f"{self._vocabulary} ids; delete the packed corpus, and pack it again"
             )
         behind = [max(place - before - size, 0) for place in (first, last)]
         return np.concatenate(

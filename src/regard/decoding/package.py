@@ -127,6 +127,8 @@ def compile(
 
     >>> folder = regard.compile(run, batch=8)  # doctest: +SKIP
     """
+    if batch < 1:
+        raise UserError(f"compile: batch={batch}: expected 1 or more")
     if run.device.type != "cpu":
         raise UserError(
             f"compile: packages run on the CPU, not on {run.device}; choose --device cpu"
@@ -196,7 +198,9 @@ def _compile(exported: ExportedProgram, path: Path) -> None:
 def _remove_older(new: Description) -> None:
     """Remove the packages of a run that a new one replaces, on this machine."""
     for folder, old in _packages():
-        if old.run == new.run and not _differences(old.target, new.target, REPLACEABLE):
+        earlier = old.target.weights != new.target.weights
+        may_differ = (*REPLACEABLE, *(("batch", "precision", "threads") if earlier else ()))
+        if old.run == new.run and not _differences(old.target, new.target, may_differ):
             shutil.rmtree(folder, ignore_errors=True)
 
 

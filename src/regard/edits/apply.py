@@ -166,6 +166,8 @@ class Applied:
 
         def change(x: Tensor, chosen: Selected, tokens: Tokens, keys: Tokens) -> Tensor:
             source = self._source(sources, tokens)
+            if self.site.part in PAIRS:
+                self._require_length(source.shape[1], keys)
             places = tokens.positions.clamp(max=len(source) - 1)
             new = source.to(x)[places]
             if self.site.part in PAIRS:
@@ -178,14 +180,20 @@ class Applied:
         return change
 
     def _source(self, sources: Mapping[int, Tensor], tokens: Tokens) -> Tensor:
+        first = int(tokens.prompt.lengths[0])
+        length = first if first in sources else next(iter(sources))
+        self._require_length(length, tokens)
+        return sources[length]
+
+    def _require_length(self, length: int, tokens: Tokens) -> None:
+        """Raise unless all prompts have this length."""
         unit = tokens.prompt.unit
-        for length in tokens.prompt.lengths.tolist():
-            if length not in sources:
+        for other in tokens.prompt.lengths.tolist():
+            if other != length:
                 raise UserError(
-                    f"patch {self.site.name}: the source has {next(iter(sources))} {unit}s, and "
-                    f"the text {length}; patch from a text of the same length"
+                    f"patch {self.site.name}: the source has {length} {unit}s, and the text "
+                    f"{other}; patch from a text of the same length"
                 )
-        return sources[int(tokens.prompt.lengths[0])]
 
     # Cuts
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.edits.activations import STATES, Recorder
+from regard.edits.activations import Recorder
 from regard.edits.attribution import attributed, integrated_slopes, slopes_of
 from regard.edits.found import Cell, Effects
 from regard.edits.metrics import Metric
@@ -31,7 +31,7 @@ from regard.edits.patching import (
     patch_of,
     require_sites,
 )
-from regard.edits.sites import Site
+from regard.edits.sites import BY_TOKEN, Site
 from regard.errors import UserError
 from regard.runs.run import Run
 
@@ -86,9 +86,10 @@ def effects(
     cells = cells_of(run, sites, pairs, first)
     if "attribution" in by:
         _require_parallel(cells)
-    rng, rows = np.random.default_rng(seed), list[_Measured]()
-    for number, pair in enumerate(pairs, 1):
-        rows.append(_measure(run, pair, cells, by, number, steps, (controls, rng)))
+    rows = [
+        _measure(run, pair, cells, by, number, steps, (controls, seed))
+        for number, pair in enumerate(pairs, 1)
+    ]
     return Effects(
         run=run.path.name,
         metric=metric.name,
@@ -154,7 +155,7 @@ def _require_methods(by: Sequence[str], steps: int) -> None:
 def _require_parallel(cells: Sequence[Cell]) -> None:
     """Raise for a state at all tokens: gradients at early tokens pass through later ones."""
     for cell in cells:
-        if cell.site.place.endswith(STATES) and cell.position is None:
+        if cell.site.cost == BY_TOKEN and cell.position is None:
             raise UserError(
                 f"attribution of {cell.site.name}: a state is one token's; choose sites = residual "
                 "or by = patching"
@@ -171,7 +172,7 @@ def _measure(
     by: Sequence[str],
     number: int,
     steps: int,
-    controls: tuple[int, np.random.Generator],
+    controls: tuple[int, int],
 ) -> _Measured:
     """Return the effects of all cells for a pair of texts."""
     places = list({cell.site.place: cell.site for cell in cells}.values())
@@ -183,7 +184,8 @@ def _measure(
     start = low.item()
     total = gap_of(high, start, number)
     patched = estimated = None
-    source, (n_controls, rng) = clean.tensors, controls
+    source, (n_controls, seed) = clean.tensors, controls
+    rng = np.random.default_rng(seed)  # the same channels for each pair
     if "patching" in by:
         chosen = [patch_of([cell], source) for cell in cells]
         patched = (patch_each(run, pair, chosen, source) - start) / total

@@ -228,7 +228,7 @@ def _probabilities(
 
 
 def _decoded(run: Run, ids: Iterable[int]) -> tuple[str, ...]:
-    return tuple(run.tokenizer.decode([int(i)]) for i in ids)
+    return tuple(run.tokenizer.token_text(int(i)) for i in ids)
 
 
 def _norms(stack: Transformer) -> str:

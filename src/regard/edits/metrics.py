@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol, TypeAlias
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -154,4 +155,4 @@ def _difference(logits: Float[Tensor, "b vocabulary"], ids: tuple[int, int]) -> 
 
 
 def _probability(logits: Float[Tensor, "b vocabulary"], token: int) -> Float[Tensor, " b"]:
-    return logits.softmax(-1)[:, token]
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)[:, token]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from regard.edits.metrics import LogitDifference
 from regard.errors import UserError, alternatives
-from regard.files import read_text
+from regard.files import read_text, split_lines
 
 COLUMNS = ("clean", "corrupt", "right", "wrong")
 
@@ -24,7 +24,7 @@ def read_pairs(path: Path) -> TextPairs:
     Raises:
         UserError: a column is missing, a row has the wrong number of cells, or there is no row.
     """
-    header, *lines = (line.split("\t") for line in read_text(path).splitlines() or [""])
+    header, *lines = (line.split("\t") for line in split_lines(read_text(path)) or [""])
     if header == [""]:
         raise UserError(f"{path}: has no header; begin with the columns {', '.join(COLUMNS)}")
     for name in COLUMNS:

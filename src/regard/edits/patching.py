@@ -130,7 +130,7 @@ def _rows(run: Run, site: Site, pair: Pair, target: Sequence[int]) -> list[str]:
     if isinstance(body := run.model.body, PerceiverDecoder) and site.of_latents:
         return [f"latent {i}" for i in range(min(len(target), body.n_latents))]
     ids = pair.clean[0][0].tolist() if site.name.startswith("encoder") else target
-    return [run.tokenizer.decode([token]) for token in ids]
+    return [run.tokenizer.token_text(token) for token in ids]
 
 
 def require_vectors(site: Site) -> Site:

@@ -2,10 +2,11 @@
 
 The model reads the corrupt text with the clean value of a sender, while all attention and
 feed-forward layers after it keep their corrupt outputs. The sender thus reaches a receiver by the
-residual stream alone; norms are recomputed (Wang et al., 2022, arXiv:2211.00593, appendix B;
-Goldowsky-Dill et al., 2023, arXiv:2304.05969). The resulting change of the metric is the direct
-effect. For the effect of a path, the receiver's resulting value is patched into a run on the
-corrupt text. All effects are shares of m(clean) − m(corrupt), as in `effects`.
+residual stream alone; norms are recomputed (Goldowsky-Dill et al., 2023, arXiv:2304.05969). Wang et
+al., 2022, arXiv:2211.00593, appendix B, hold attention alone: there, paths also lead through
+feed-forward layers. The resulting change of the metric is the direct effect. For the effect of a
+path, the receiver's resulting value is patched into a run on the corrupt text. All effects are
+shares of m(clean) − m(corrupt), as in `effects`.
 
 Shapes: b rows, n tokens, d channels.
 """
@@ -43,7 +44,7 @@ from regard.edits.patching import (
 from regard.edits.sites import Site, find_site
 from regard.edits.sites import sites as all_sites
 from regard.edits.table import Rows
-from regard.edits.tokens import Hook
+from regard.edits.tokens import Hook, Tokens
 from regard.errors import UserError
 from regard.metrics import Interval, bootstrap_means
 from regard.runs.run import Run
@@ -232,11 +233,12 @@ def _kept(cells: Sequence[Cell], branch: str, output: Float[Tensor, "1 n d"]) ->
 def _set(value: Float[Tensor, "b *h n d"], head: int | None) -> Hook:
     """Return a hook that sets a site to a value."""
 
-    def hook(x: Tensor, *_: Any) -> Tensor:
+    def hook(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
+        new = value[..., tokens.positions[0], :]
         if head is None:
-            return value
+            return new
         x = x.clone()
-        x[:, head] = value[:, head]
+        x[:, head] = new[:, head]
         return x
 
     return hook

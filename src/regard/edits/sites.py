@@ -34,6 +34,8 @@ from regard.runs.run import Run
 Shape: TypeAlias = tuple[int | str, ...]
 PAIRS = ("scores", "weights")
 """Parts of a head with a number for each query and key."""
+BY_TOKEN = "a step per token"
+"""Cost of an edit of states, which run their layer token by token."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def model_sites(model: Model) -> Iterator[Site]:
                 width = recurrence.d_out // (2 if one_of_two else 1)
                 for part in ("hidden", "cell")[: recurrence.parts]:
                     site = f"{place}.{part}"
-                    yield Site(site, site, None, ("n", width), "a step per token")
+                    yield Site(site, site, None, ("n", width), BY_TOKEN)
     yield from attention.get("decoder.cross", ())
 
 
@@ -150,7 +152,7 @@ def _attention_sites(parts: Parts) -> Iterator[Site]:
     for part in scored:
         yield from _heads(f"{place}.{part}", outputs, (rows, columns), "n × n weights")
     if (numbers := _state_width(parts, width, value_width)) is not None:
-        yield from _heads(f"{place}.states", values, (rows, numbers), "a step per token")
+        yield from _heads(f"{place}.states", values, (rows, numbers), BY_TOKEN)
     for head in range(outputs):
         name = f"{place}.heads.{head}"
         if module.gating is not None:

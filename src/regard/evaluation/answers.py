@@ -8,6 +8,7 @@ import msgspec
 
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
 from regard.corpus.index import RUN_INDEX, CorpusIndex
+from regard.decoding.prepare import has_hooks
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import exact_match
@@ -17,6 +18,7 @@ from regard.tasks.examples import Example, encode_questions, subject_of
 from regard.uncertainty.calibration import Calibration
 from regard.uncertainty.signals import (
     MAX_NEW_TOKENS,
+    OF_ANSWER,
     SignalConfig,
     answer_rows,
     corpus_signals,
@@ -83,8 +85,9 @@ def answer(
 ) -> list[Answer]:
     """Answer questions (any texts) greedily; a calibrated run abstains from doubtful answers.
 
-    `signals` defaults to those of the calibration, or to all that need only the question. An
-    `index` of the training text adds evidence. Words that the vocabulary lacks are left out of a
+    `signals` defaults to those of the calibration, or to all that need only the question. Edits
+    refer to the question, so of an edited run only the signals of the answer's tokens are measured.
+    An `index` of the training text adds evidence. Words that the vocabulary lacks are left out of a
     question, and the run abstains from it. Answers don't depend on the other questions.
 
     Raises:
@@ -96,6 +99,9 @@ def answer(
     asked = [part for part, _ in read if part is not None]
     greedy = answer_rows(run, rows, environment, max_new_tokens=max_new_tokens)
     config = signals or (calibration.config if calibration else SignalConfig())
+    if has_hooks(run.model):
+        names = tuple(name for name in config.names if name in OF_ANSWER)
+        config = msgspec.structs.replace(config, names=names)
     measured = zip(
         (decode_answer(run, one) for one in greedy),
         (exp(sum(one.log_probabilities)) for one in greedy),

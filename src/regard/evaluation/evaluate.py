@@ -34,7 +34,6 @@ from regard.tasks.examples import (
     encode_questions,
     read_questions,
     require_all_or_none,
-    subject_of,
 )
 from regard.text.files import RECORDS, SUFFIXES, content_suffix
 from regard.text.packed import find_corpora, open_packed
@@ -331,12 +330,7 @@ def _signals(
     Raises:
         UserError: a paraphrase can't be used.
     """
-    require_wordings(paraphrases)
-    unknown = (question.where for question in questions if not subject_of(question.text))
-    if paraphrases and (where := next(unknown, None)):
-        raise UserError(
-            f"{where}: has no capitalized name to put into a paraphrase; leave --paraphrase out"
-        )
+    require_wordings(paraphrases, questions)
     if calibration is None:
         return quick_signals(paraphrases)
     if paraphrases and calibration.config.wordings:

@@ -119,7 +119,7 @@ class Submission(NamedTuple):
         return [("the first cells", "\n".join(self.cells[:first])), ("its cell", own[-1])]
 
 
-COMMAND = r"(?:%+[A-Za-z]|!(?!=)).*$"
+COMMAND = r"(?:(?:%+[A-Za-z]|!(?!=)|\?).*|[\w.*]+\?{1,2}[ \t]*)$"
 """A command of IPython; a line of Python may also begin with the operator % or !=."""
 
 
@@ -145,7 +145,7 @@ def _source(source: str | list[str]) -> str:
     """Return the Python code of a cell, without lines such as %timeit and !pip."""
     text = source if isinstance(source, str) else "".join(source)
     text = text.encode("utf-8", "replace").decode()  # JSON may hold half of a character
-    if re.match(r"%%(?!time|timeit|capture|prun)", text):
+    if re.match(r"\s*%%(?!time|timeit|capture|prun)", text):
         return ""  # of another language
     text = re.sub(rf"^{COMMAND}", "", text, flags=re.MULTILINE)
     return re.sub(rf"^([ \t]+){COMMAND}", r"\1pass", text, flags=re.MULTILINE)

@@ -145,11 +145,11 @@ class Data(NamedTuple):
         last = shuffled(generator(seed, "absent people"), [words[-1:] for words in parts])
         pairs = zip(parts, last, strict=True)
         names = dict.fromkeys(" ".join([*words[:-1], *other]) for words, other in pairs)
-        asked = self.text_only[0].text
+        asked, text = self.text_only[0].text, _joined(self.corpus)
         return [
             Example(text=asked.replace(self.names[0], name), where=f"question about {name}")
             for name in names
-            if not _says(self._text, name)
+            if not _says(text, name)
         ]
 
     def mentioned_or_absent(self, arm: str, seed: int) -> tuple[Examples, Examples]:
@@ -162,12 +162,8 @@ class Data(NamedTuple):
         if arm == NOT_PRETRAINED:
             return (), ()
         names = subjects([question.text for question in self.unknown])
-        asked = zip(self.unknown, names, strict=False)
-        return [question for question, name in asked if _says(self._text, name)], self.text_only
-
-    @property
-    def _text(self) -> str:
-        return "\n".join(document.text for document in self.corpus)
+        asked, text = zip(self.unknown, names, strict=False), _joined(self.without_them())
+        return [question for question, name in asked if _says(text, name)], self.text_only
 
     def without_them(self) -> list[Document]:
         """Return the text without the sentences that name a person of `text_only`.
@@ -190,6 +186,10 @@ def _names(questions: Sequence[str]) -> list[str]:
     pairs = zip(names, capitalized, strict=False)
     one_wording = names and all(name.startswith(first) for name, first in pairs)
     return names if one_wording else capitalized
+
+
+def _joined(documents: Sequence[Document]) -> str:
+    return "\n".join(document.text for document in documents)
 
 
 def _says(text: str, what: str) -> bool:

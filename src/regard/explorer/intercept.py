@@ -42,6 +42,8 @@ class AttentionRecord(AttentionInputs):
     out: Outputs
     """The output of the kernel."""
     weights: Weights
+    edited: bool = False
+    """Whether weights are given, so that they don't follow from the scores of queries and keys."""
 
     @property
     def learned_scores(self) -> Weights | None:
@@ -85,12 +87,15 @@ def make_record(
         MismatchError: weights · values isn't the output of the kernel.
     """
     query, key, value = inputs
+    edited = weights is not None
     if weights is None:
         weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
     query, key = _padded(query, value), _padded(key, value)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
-    record = AttentionRecord(layer, mechanism, query, key, value, mask, bias, gates, out, weights)
+    record = AttentionRecord(
+        layer, mechanism, query, key, value, mask, bias, gates, out, weights, edited
+    )
     with torch.no_grad():
         _check(record)
     return record
@@ -106,12 +111,13 @@ def score_steps(
 ) -> list[tuple[str, Float[Tensor, "queries keys"]]]:
     """Return the named matrices from q·k to the weights of one head, in at least float32.
 
-    A mechanism without scores has only q·k and weights. Learned scores replace q·k.
+    A mechanism without scores and edited weights have only q·k and weights. Learned scores replace
+    q·k.
     """
     query, key = at_least_float32(record.query), record.key[row, record.kv_heads[head]]
     scores = query[row, head] @ at_least_float32(key).mT
     steps = [("q·k", scores)]
-    mechanism, d = record.score_attention, query.shape[-1]
+    mechanism, d = None if record.edited else record.score_attention, query.shape[-1]
     if mechanism is not None:
         if (scale := mechanism.scale(d)) != 1:
             scores = scores * scale
@@ -134,7 +140,8 @@ def score_steps(
         if allowed is not None and not allowed[row, head].all():
             hidden = ~allowed[row, head]
             steps.append(("masked", scores.masked_fill(hidden, float("-inf"))))
-    return [*steps, ("weight", record.weights[row, head])]
+    name = "weight, edited" if record.edited else "weight"
+    return [*steps, (name, record.weights[row, head])]
 
 
 def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"] | None:

@@ -1,6 +1,7 @@
 """Views of a model's attention to a text."""
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,7 +10,7 @@ from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits, as_edits
 from regard.errors import UserError
 from regard.explorer.adapters import HUGGING_FACE, Adapter
-from regard.explorer.attention_maps import Panel
+from regard.explorer.attention_maps import Panel, PositionInfo
 from regard.explorer.page import View
 from regard.explorer.run_adapter import RunAdapter, untrained_run
 from regard.huggingface.convert.folder import read_folder
@@ -42,6 +43,8 @@ def look(
     with _edited(model, edits, generates=second is None) if edits.edits else nullcontext():
         maps = adapter.attention_maps(text, second)
         prediction = adapter.prediction(text, second)
+    if any(one.site.endswith(".positions") for one in edits):  # those of the model aren't used
+        maps = tuple(replace(one, position_info=PositionInfo()) for one in maps)
     texts = " / ".join(one for one in (text, second) if one)
     name = f"{adapter.name}, edited" if edits.edits else adapter.name
     panel = Panel(name, maps, texts, prediction)

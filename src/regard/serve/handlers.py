@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.decoding import Sampling, stream
 from regard.decoding.generate import Prompts
 from regard.edits.apply import edited
-from regard.edits.edit import Edits, parse_edit, zero
+from regard.edits.edit import EACH_NEW, Edit, Edits, parse_edit, zero
 from regard.edits.sites import sites
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, most_probable, parse_index_ranges
@@ -42,6 +42,8 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
     if inputs.generated is None:
         return look(model, inputs.text, inputs.second or None, edit=edits)
     adapter = adapter_of(model)
+    if not inputs.generated:  # no token is new yet
+        edits = Edits(tuple(one for one in edits.edits if not _is_of_new(one)))
     with ExitStack() as applied:
         if edits.edits:
             (start,) = adapter.prompt(inputs.text, raw=inputs.raw).starts
@@ -49,6 +51,11 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
         maps = adapter.maps_of_generated(inputs.text, inputs.generated, raw=inputs.raw)
     name = f"{adapter.name}, edited" if edits.edits else adapter.name
     return View(f"{name}: {inputs.text}", (Panel(name, maps, inputs.text),))
+
+
+def _is_of_new(edit: Edit) -> bool:
+    """Return whether an edit is of tokens after the prompt alone."""
+    return EACH_NEW in (getattr(edit, name, None) for name in ("at", "query", "key"))
 
 
 def edits_of(request: TextRequest) -> Edits:

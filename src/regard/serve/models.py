@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -51,7 +51,8 @@ class ModelCache:
         """
         with self.public_errors(key.index):
             is_run = not isinstance(self._available[key.index], AvailableHuggingFaceModel)
-            return job(self._get(replace(key, editable=False) if is_run else key))
+            key = replace(key, editable=False) if is_run else key
+            return job(self._get(key, self._changed(key.index)))
 
     @contextmanager
     def public_errors(self, index: int) -> Iterator[None]:
@@ -73,10 +74,19 @@ class ModelCache:
             message = public_message(error, model)
             raise ModelFailedError(f"{model.name} failed: {message}") from None
 
-    def _load(self, key: ModelKey) -> Run | Adapter:
-        """Load a model under its name, so that no title or message shows its path."""
+    def _changed(self, index: int) -> int:
+        """Return when a run's weights were written; 0 for other models."""
+        with suppress(OSError):
+            return (self._available[index].path / "model.safetensors").stat().st_mtime_ns
+        return 0
+
+    def _load(self, key: ModelKey, changed: int) -> Run | Adapter:
+        """Load a model under its name, so that no title or message shows its path.
+
+        Weights `changed` at another time are another model, which is loaded again.
+        """
         if key.untrained:
-            return untrained(self._get(replace(key, untrained=False)))
+            return untrained(self._get(replace(key, untrained=False), changed))
         model, device = self._available[key.index], self._device
         if not isinstance(model, AvailableHuggingFaceModel):
             return replace(Run.load(model.path, device=device), path=Path(model.name))

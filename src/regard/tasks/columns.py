@@ -25,15 +25,20 @@ class Found(NamedTuple):
 
 
 def find_columns(
-    columns: Sequence[Column], text: int | None = None, label: int | None = None
+    columns: Sequence[Column],
+    text: int | None = None,
+    label: int | None = None,
+    second: int | None = None,
 ) -> Found:
     """Find the columns of texts and labels by their cells; given columns are kept.
+
+    The column of second texts is neither.
 
     Labels are few, short and repeated. If there is a column of labels, the texts are the column
     with the longest cells; otherwise, texts are the first column and labels the last. Columns of
     numbers aren't texts, and columns of single words that never repeat, such as ids, are neither.
     """
-    usable = [i for i in range(len(columns)) if i not in (text, label)]
+    usable = [i for i in range(len(columns)) if i not in (text, label, second)]
     named = [i for i in usable if not _is_id(columns[i])]
     needed = [text, label].count(None)
     usable = named if len(named) >= needed else usable

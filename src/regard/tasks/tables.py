@@ -4,6 +4,7 @@ import csv
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -143,13 +144,13 @@ def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) 
         UserError: a chosen column is missing, or is chosen twice.
     """
     text, label = _column(table, config.text, "text"), None
+    second = _column(table, config.second, "second")
     if label_required or not config.label or config.label in table.columns:
         label = _column(table, config.label, "label")
     last = len(table.columns) - 1
     if label_required and (config.text or text is None or label is None):
-        text, label = _find_columns(table, text, label)
-    columns = {"text": 0 if text is None else text}
-    second = _column(table, config.second, "second")
+        text, label = _find_columns(table, text, label, second)
+    columns = {"text": min(int(second == 0), last) if text is None else text}
     if second is not None:
         columns["second text"] = second
     if label is None and (label_required or not config.label):
@@ -161,11 +162,13 @@ def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) 
     return columns
 
 
-def _find_columns(table: Table, text: int | None, label: int | None) -> tuple[int, int]:
+def _find_columns(
+    table: Table, text: int | None, label: int | None, second: int | None
+) -> tuple[int, int]:
     """Find the columns of texts and labels by their cells; warn if other columns fit, too."""
     rows = table.rows[:_READ]
     cells = [[(row.cells[i] or "").strip() for row in rows] for i in range(len(table.columns))]
-    found = find_columns(cells, text, label)
+    found = find_columns(cells, text, label, second)
     if found.doubtful:
         names = table.columns
         warnings.warn(
@@ -365,4 +368,6 @@ def _parquet_records(file: TextFile) -> Iterator[_Record]:
 
 
 def _cell(value: object) -> str | None:
+    with suppress(UnicodeDecodeError):  # many writers of Parquet store texts as bytes
+        value = value.decode() if isinstance(value, bytes) else value
     return value if isinstance(value, str) or value is None else str(value)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -96,8 +97,8 @@ def read_pieces(
 def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
     """Cut documents, given in parts, into pieces of size..2·size characters; drop blank ones.
 
-    Where words are separated, a piece begins with the space or line end before a word, so that its
-    tokens are those of the whole document.
+    A piece begins with the space or line end before a word, or else with a punctuation mark, so
+    that its tokens are those of the whole document.
     """
     rest = Piece("", True, "")
     for part in parts:
@@ -108,7 +109,7 @@ def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
         else:
             rest = Piece(rest.text + part.text, rest.begins, rest.where)
         while len(rest.text) >= 2 * size:
-            found = _WORD_START.search(rest.text, size, 2 * size)
+            found = next(filter(None, (p.search(rest.text, size, 2 * size) for p in _STARTS)), None)
             place = found.start() if found else size
             yield Piece(rest.text[:place], rest.begins, rest.where)
             rest = Piece(rest.text[place:], False, rest.where)
@@ -116,7 +117,8 @@ def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
         yield rest
 
 
-_WORD_START = re.compile(r"(?<=\S)[ \n](?=\S)")
+_STARTS = (re.compile(r"(?<=\S)[ \n](?=\S)"), re.compile(r"(?<=\w)(?=[^\w\s])"))
+"""Where a piece may begin: before a word, or else, in scripts without spaces, before a mark."""
 
 
 def batch_pieces(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
@@ -211,7 +213,20 @@ def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
             for text in batch.column(0).to_pylist():
                 row += 1
                 if text is not None:
-                    yield Piece(str(text), True, f"{file.path}:{row}")
+                    where = f"{file.path}:{row}"
+                    yield Piece(_cell_text(text, field, where), True, where)
+
+
+def _cell_text(value: object, field: str, where: str) -> str:
+    """Return a text of a Parquet column, of which many writers store the bytes alone."""
+    with suppress(UnicodeDecodeError):
+        value = value.decode() if isinstance(value, bytes) else value
+    if not isinstance(value, str):
+        raise UserError(
+            f"{where}: the column {field!r} holds no text; choose another by --text NAME or "
+            "data.table.text=NAME"
+        )
+    return value
 
 
 def read_lines(path: Path, *, blank: bool = False) -> list[Document]:

@@ -64,14 +64,20 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
             packed = " and their .gz, .bz2, .xz and .zst"
             raise UserError(f"{path}: has no text files; it is searched for {kinds}{packed}")
         found += inside
+    if not found:
+        raise UserError("there is no file to read; name one")
     return list(dict.fromkeys(found))
 
 
 def _visible(folder: Path) -> Iterator[Path]:
-    """Yield the text files of a folder and of the folders in it, without hidden ones."""
-    for path in folder.rglob("*"):
+    """Yield the text files of a folder and those in it, without hidden ones and those of runs."""
+    found = list(folder.rglob("*"))
+    origins = (path for path in found if path.name == "origin.json")
+    runs = {path.parent for path in origins if path.with_name("config.toml").is_file()}
+    for path in found:
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if content_suffix(path) in SUFFIXES and not hidden and path.is_file():
+        left_out = hidden or not runs.isdisjoint(path.parents)
+        if content_suffix(path) in SUFFIXES and not left_out and path.is_file():
             yield path
 
 

@@ -29,7 +29,7 @@ from regard.errors import RegardError, UserError, alternatives
 from regard.files import decode_json, hold_lock, publish, sums_of, write_file
 from regard.operating_system import process_cpu_count
 from regard.text.corpus import Piece, batch_pieces
-from regard.text.files import PACKED
+from regard.text.files import PACKED, has_records
 from regard.text.packed import (
     SPLITS,
     Advance,
@@ -118,6 +118,7 @@ def pack_files(
         _require_free(out)
     with held_alone(out):
         read = read_spec(spec, paths, [out])
+        require_field(read)
         with track(read.bytes) as report:
             return pack_corpus(
                 read, out, report, jobs=jobs or process_cpu_count(), tokenizer=tokenizer
@@ -135,6 +136,20 @@ def _require_possible(spec: TextSpec, jobs: int | None) -> None:
         raise UserError(f"jobs={jobs}: expected 1 or more")
 
 
+def require_field(spec: TextSpec) -> None:
+    """Raise for a field of records where there are none; "text" is the default.
+
+    Raises:
+        UserError: names the first file.
+    """
+    records = spec.documents == "records" or any(has_records(file.path) for file in spec.files)
+    if spec.text_field != "text" and not records:
+        raise UserError(
+            f"{spec.files[0].path}: has no records with a field {spec.text_field!r}; leave --text "
+            "out, or convert the text to JSONL or Parquet"
+        )
+
+
 @contextmanager
 def held_alone(out: Path) -> Iterator[None]:
     """Lock the folder of a packed corpus; the lock file is removed before it is released.
@@ -142,7 +157,7 @@ def held_alone(out: Path) -> Iterator[None]:
     Raises:
         UserError: another process packs to it.
     """
-    place = out.absolute()
+    place = out.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = place.with_name(f".{place.name}.lock")
     busy = f"{out}: another process is writing it; wait until it ends, or choose another --out"
@@ -180,11 +195,12 @@ def pack_corpus(
     if found := packed_from(spec, out):
         return found
     _require_free(out)
-    folder = out.absolute().with_name(f".{out.absolute().name}.partial")
+    place = out.resolve()  # a link's target is replaced, not the link
+    folder = place.with_name(f".{place.name}.partial")
     with _discarding(folder, out):
         header = packed_from(spec, folder) or _pack(spec, folder, advance, jobs, tokenizer)
         (folder / PROGRESS).unlink(missing_ok=True)
-        publish(folder, out)
+        publish(folder, place)
     return header
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 import numpy as np
 from jaxtyping import Integer
+from msgspec.structs import force_setattr
 
 from regard.errors import UserError
 from regard.files import changed_file, decode_json, fingerprint_of
@@ -40,6 +41,8 @@ if TYPE_CHECKING:  # processes that pack need no torch
 PACKED_FORMAT = 2
 Split: TypeAlias = Literal["training", "validation"]
 SPLITS: tuple[Split, Split] = ("training", "validation")
+REPACK = "delete the packed corpus, and pack it again"
+"""Repair of a damaged one: packing leaves a folder that holds a corpus as it is."""
 CHECKED = 2**24
 """Largest number of ids of a split that are checked when it is opened, evenly spaced."""
 SAMPLE_BYTES = 100_000_000
@@ -62,6 +65,9 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
     validation: float
     seed: int
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "validation", float(self.validation))  # 0 and 0.0 are one fingerprint
+
     @property
     def bytes(self) -> int:
         """Size of all files."""
@@ -79,8 +85,13 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
         return read_pieces(self.files, self.documents, self.text_field)
 
     def sample(self, advance: Advance) -> Iterator[str]:
-        """Yield the text to train a tokenizer on: all of it, or pieces drawn by the seed."""
+        """Yield the text to train a tokenizer on: all of it, or pieces drawn by the seed.
+
+        All of it if the tokenizer raises for text that it wasn't trained on.
+        """
         draw, share = Random(f"{self.seed} tokenizer"), SAMPLE_BYTES / max(self.bytes, 1)
+        if getattr(self.tokenizer, "unknown", None) == "error":
+            share = 1
         for piece in self.pieces():
             advance("tokenizer", len(piece.text))
             if share >= 1 or draw.random() < share:
@@ -245,12 +256,20 @@ def read_spec(
     known = {file.path: file for spec in specs for file in spec.files}
     files = inspect_all(
         find_files(paths),
-        lambda path: _unchanged(known.get(str(path)), path) or inspect_file(path),
+        lambda path: _unchanged(known.get(str(path)), path) or _inspect_named(path),
         skip_bad=skip_bad,
         hint=hint,
     )
     documents = detect_documents(files) if spec.documents == "auto" else spec.documents
     return msgspec.structs.replace(spec, files=files, documents=documents)
+
+
+def _inspect_named(path: Path) -> TextFile:
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:  # it can't be written to packed.json and origin.json
+        raise UserError(f"{path}: its name isn't valid UTF-8; rename it") from None
+    return inspect_file(path)
 
 
 def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
@@ -296,9 +315,9 @@ def read_header(path: Path) -> Header:
     except OSError:
         raise UserError(f"{path}: is no packed corpus; make one by regard pack") from None
     except ValueError as error:
-        raise UserError(f"{file}: is damaged ({error}); pack the corpus again") from None
+        raise UserError(f"{file}: is damaged ({error}); {REPACK}") from None
     if header.format != PACKED_FORMAT:
-        raise UserError(f"{file}: has format {header.format}, not {PACKED_FORMAT}; pack it again")
+        raise UserError(f"{file}: has format {header.format}, not {PACKED_FORMAT}; {REPACK}")
     return header
 
 
@@ -314,7 +333,7 @@ def open_packed(path: Path) -> PackedCorpus:
     if tokenizer.fingerprint != header.tokenizer:
         raise UserError(
             f"{path}: the tokenizer isn't the one that the corpus was packed with; restore "
-            "tokenizer.json, or pack the corpus again"
+            f"tokenizer.json, or {REPACK}"
         )
     training, validation = (_open_split(path, name, header) for name in SPLITS)
     return PackedCorpus(
@@ -330,7 +349,7 @@ def require_intact(corpus: PackedCorpus) -> None:
     """
     changed = changed_file(corpus.path, corpus.header.sums)
     if changed is not None:
-        raise UserError(f"{changed}: has changed since it was written; pack the corpus again")
+        raise UserError(f"{changed}: has changed since it was written; {REPACK}")
 
 
 def _open_split(path: Path, name: Split, header: Header) -> DocumentTokens:
@@ -338,7 +357,7 @@ def _open_split(path: Path, name: Split, header: Header) -> DocumentTokens:
     ids = _map(path / f"{name}.bin", header.dtype, size.tokens)
     starts = _map(path / f"{name}.starts", "<i8", size.documents)
     if len(starts) and not (starts[0] == 0 and starts[-1] <= len(ids) and _ascending(starts)):
-        raise UserError(f"{path}/{name}.starts: is damaged; pack the corpus again")
+        raise UserError(f"{path}/{name}.starts: is damaged; {REPACK}")
     for block in _spread_blocks(ids):
         require_vocabulary(block, header.vocabulary, path / f"{name}.bin")
     return DocumentTokens(ids, starts, header.vocabulary, path / f"{name}.bin")
@@ -353,9 +372,9 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
     try:
         size = path.stat().st_size
     except FileNotFoundError:
-        raise UserError(f"{path}: is missing; pack the corpus again") from None
+        raise UserError(f"{path}: is missing; {REPACK}") from None
     if size != expected:
-        raise UserError(f"{path}: has {size:,} bytes, not {expected:,}; pack the corpus again")
+        raise UserError(f"{path}: has {size:,} bytes, not {expected:,}; {REPACK}")
     # An empty file can't be mapped.
     return np.memmap(path, dtype, mode="r") if count else np.empty(0, dtype)
 
@@ -377,6 +396,5 @@ def require_vocabulary(ids: np.ndarray, vocabulary: int, path: Path) -> None:
     highest = int(ids.max(initial=0))
     if highest >= vocabulary:
         raise UserError(
-            f"{path}: holds the id {highest}, but the tokenizer has {vocabulary} ids; pack the "
-            "corpus again"
+            f"{path}: holds the id {highest}, but the tokenizer has {vocabulary} ids; {REPACK}"
         )

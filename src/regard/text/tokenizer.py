@@ -303,8 +303,9 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
     """Return a tokenizer for the given texts, which are read once.
 
     Raises:
-        UserError: its kind can't be trained.
+        UserError: its kind can't be trained, or a text has lone surrogates.
     """
+    texts = map(_require_unicode, texts)
     match config:
         case CharactersConfig():
             return _train_characters(config, texts)
@@ -317,6 +318,15 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
                 "tokenizer.kind=hugging-face: comes with an imported model and can't be trained; "
                 "give --tokenizer RUN, or take another kind"
             )
+
+
+def _require_unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        part = ascii(text[max(error.start - 20, 0) : error.end])
+        raise OutOfVocabularyError(f"the text isn't valid Unicode: {part}") from None
+    return text
 
 
 def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokenizer:

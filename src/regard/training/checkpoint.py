@@ -299,7 +299,8 @@ def copy_checkpoint(start: Path, out: Path) -> None:
     checkpoint = require_checkpoint(start)
     require_intact(checkpoint)
     for name in ("metrics.jsonl", "model.safetensors"):
-        write_file(out / name, (start / name).read_bytes())
+        if (start / name).exists():  # metrics may have been deleted
+            write_file(out / name, (start / name).read_bytes())
     progress = msgspec.structs.replace(checkpoint.progress, checks_since_best=0)
     state = msgspec.json.encode(_State(progress, checkpoint.environment))
     files = {path.name: path.read_bytes() for path in checkpoint.path.iterdir()}

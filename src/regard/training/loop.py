@@ -115,7 +115,7 @@ def train(
         _deferred_interrupt(alone=processes.size == 1) as interrupt,
         processes.termination_explained(),
         parts.checkpoints,
-        _compiler_errors_explained(options),
+        _errors_explained(options),
     ):
         while progress.step < sampler.steps and not stops_early(progress, config):
             done = parts.take_step(progress, interrupt.wanted)
@@ -274,10 +274,17 @@ def check_options(config: TrainingConfig, options: ExecutionOptions, processes: 
 
 
 @contextmanager
-def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
+def _errors_explained(options: ExecutionOptions) -> Iterator[None]:
+    """Explain errors of the compiler, and those of a full memory."""
     try:
         yield
     except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise RegardError(
+                f"the memory is full ({first_line(error)}); set a larger training.accumulation, "
+                "training.gradient_checkpointing=true or a smaller training.batch, and another "
+                "--out"
+            ) from error
         if options.compile and type(error).__module__.startswith("torch._"):
             reason = first_line(error)
             raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error

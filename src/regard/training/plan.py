@@ -185,6 +185,11 @@ def plan_training(
     require_places(chosen.model)
     prepared = source.prepare(chosen, known, Path(out), start)
     run = Run.new(Path(out), prepared.recipe, prepared.tokenizer, prepared.origin)
+    if run.max_text_tokens < 1:
+        raise UserError(
+            f"template: its fixed texts take {len(run.text_affixes)} tokens, and the model reads "
+            f"{run.recipe.max_source_tokens}; shorten them, or set a larger model.context_length"
+        )
     if start:
         begin_with(start, run)
     return plan_run(run, prepared.datasets(run), source.stage)
@@ -194,7 +199,8 @@ def plan_run(run: Run, data: Datasets, title: str) -> Plan:
     """Plan training of a run on datasets.
 
     Raises:
-        UserError: `patience` requires a validation loss, and nothing is held out.
+        UserError: `patience` requires a validation loss, and nothing is held out; or rows are each
+            other's negatives, and batches are split.
     """
     config, seed = run.recipe.training, run.recipe.seed
     sampler = Sampler(
@@ -208,9 +214,19 @@ def plan_run(run: Run, data: Datasets, title: str) -> Plan:
     run.origin |= {"steps": sampler.steps, "example": example_text(run, data, sampler)}
     if config.changes_model:
         prepare_model(run, config)
+    if config.accumulation > 1 and isinstance(run.model, Embedder):
+        raise UserError(
+            "training.accumulation: rows of a batch are each other's negatives, so batches can't "
+            "be split; leave it out, or set training.gradient_checkpointing=true"
+        )
     rows = -(-config.batch // config.accumulation)
     measured = [sequential_batches(check, rows, seed=seed) for check in data.held_out if len(check)]
-    validation = [batch for batches in measured for batch in batches]
+    validation = [
+        batch
+        for batches in measured
+        for batch in batches
+        if not batch.in_batch_negatives or len(batch.labels) > 1  # the loss of a lone pair is 0
+    ]
     if config.patience and not validation:
         raise UserError(
             "training.patience: nothing is held out to measure; raise data.validation, or set 0"

@@ -55,7 +55,8 @@ def fit_combination(
 
     _require_rows(signals, correct)
     center, deviation = signals.mean(0), signals.std(0)
-    scale = np.where(deviation > 0, deviation, 1.0)
+    # The mean of equal signals is rounded, so their deviation may be some 1e-16.
+    scale = np.where(np.ptp(signals, axis=0) > 0, deviation, 1.0)
     design = np.column_stack([(signals - center) / scale, np.ones(len(signals))])
     found = fit_labels(design, correct)
     return Combination(

@@ -82,7 +82,7 @@ def calibrate_run(
         UserError: the questions lack answers, can't be read, are too few or were trained on.
     """
     require_answering(run)
-    require_wordings(wordings)
+    require_wordings(wordings, questions)
     trained = _require_usable(run, questions)
     rows = encode_questions(run.template, questions, run.recipe.model.context_length)
     fitted = split_thirds(len(questions), seed)
@@ -148,15 +148,23 @@ def require_answering(run: Run) -> None:
     _ = run.language_model
 
 
-def require_wordings(wordings: Sequence[str]) -> None:
-    """Check that each wording has a placeholder {} for the subject.
+def require_wordings(wordings: Sequence[str], questions: Sequence[Example] = ()) -> None:
+    """Check that each wording has a placeholder {}, and each question a subject for it.
 
     Raises:
-        UserError: a wording has none; the message quotes the first.
+        UserError: a wording has none; or a question has none, or several turns.
     """
     for wording in wordings:
         if "{}" not in wording:
             raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
+    for question in questions if wordings else ():
+        place = question.where or question.text
+        if question.turns:
+            raise UserError(f"{place}: has several turns; leave --paraphrase out")
+        if not subject_of(question.text):
+            raise UserError(
+                f"{place}: has no capitalized name to put into a paraphrase; leave --paraphrase out"
+            )
 
 
 def signal_matrix(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from regard.metrics import Interval, bootstrap, risk_coverage
+from regard.metrics import DRAWS, Interval, risk_coverage
 
 Metric = Callable[[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]], float]
 """A function of confidence and correctness."""
@@ -107,13 +107,16 @@ def risk_at_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: float)
     scores, right = _checked(confidence, correct)
     if not 0 < coverage <= 1:
         raise ValueError(f"coverage {coverage} is not in (0, 1]")
-    return float(risk_coverage(scores.tolist(), right.tolist())[1][ceil(coverage * len(right)) - 1])
+    n = ceil(round(coverage * len(right), 9))  # 0.07 · 100 is a little more than 7
+    return float(risk_coverage(scores.tolist(), right.tolist())[1][n - 1])
 
 
 def paired_difference(
     first: ArrayLike, second: ArrayLike, correct: ArrayLike, metric: Metric, *, seed: int = 0
 ) -> Interval:
     """Return metric(first) − metric(second) on the same answers, with its bootstrap interval.
+
+    If some answers are right and some wrong, so are those of each resample: metrics need both.
 
     Raises:
         ValueError: there is not one confidence of each kind for each answer.
@@ -126,7 +129,13 @@ def paired_difference(
         outcome = drawn[:, 2].astype(bool)
         return metric(drawn[:, 0], outcome) - metric(drawn[:, 1], outcome)
 
-    return bootstrap(rows, difference, seed=seed)
+    rng, draws = np.random.default_rng(seed), list[float]()
+    while len(draws) < DRAWS:
+        drawn = rows[rng.integers(0, len(rows), len(rows))]
+        if np.ptp(drawn[:, 2]) == np.ptp(rows[:, 2]):
+            draws.append(difference(drawn))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Interval(difference(rows), float(low), float(high))
 
 
 def _checked(

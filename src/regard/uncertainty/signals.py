@@ -59,6 +59,8 @@ QUICK = ("weakest token", "familiarity")
 """Signals that take at most one forward pass. The confidence is the probability, so not listed."""
 OWN = ("log-probability", "weakest token", "margin", "familiarity", "stability", "whole name")
 """Signals that need only the question."""
+OF_ANSWER = ("log-probability", "weakest token")
+"""Signals of the answer's own tokens; the others read further texts."""
 
 
 Column: TypeAlias = Sequence[float] | Float[np.ndarray, " questions"]
@@ -349,9 +351,9 @@ def semantic_entropy(sampled: Sequence[str]) -> float:
 
 
 def agreement(answers: Sequence[str]) -> float:
-    """Return the share of pairs of answers that are the same."""
+    """Return the share of pairs of answers that are the same; 1 for a single answer."""
     pairs = [(a, b) for i, a in enumerate(answers) for b in answers[i + 1 :]]
-    return sum(a == b for a, b in pairs) / len(pairs)
+    return sum(a == b for a, b in pairs) / len(pairs) if pairs else 1.0
 
 
 def answer_rows(
@@ -380,12 +382,17 @@ def _agreements(
     wordings: Sequence[str],
     environment: ExecutionEnvironment,
 ) -> list[float]:
-    given = [list(answers)]
+    """Return the agreement of each answer with those to other wordings that fit the context."""
+    given, template = [[one] for one in answers], run.template
     for wording in wordings:
-        rows = _encode(run, [wording.replace("{}", subject) for subject in about])
-        made = answer_rows(run, rows, environment)
-        given.append([decode_answer(run, one) for one in made])
-    return [agreement([normalize(one) for one in row]) for row in zip(*given, strict=True)]
+        texts = [wording.replace("{}", subject) for subject in about]
+        rows = [template.prompt.around(run.tokenizer.encode(text)) for text in texts]
+        taken = [len(template.open_answer(row)) for row in rows]
+        fits = [i for i, n in enumerate(taken) if n < run.recipe.model.context_length]
+        made = answer_rows(run, [rows[i] for i in fits], environment)
+        for i, one in zip(fits, made, strict=True):
+            given[i].append(decode_answer(run, one))
+    return [agreement([normalize(one) for one in row]) for row in given]
 
 
 def _about_others(question: str, about: str, subjects: Sequence[str]) -> list[str]:

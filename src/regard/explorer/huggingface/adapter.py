@@ -89,8 +89,10 @@ class HuggingFaceModel:
     @property
     def context_length(self) -> int | None:
         """Largest number of tokens of a sequence; None if unlimited."""
-        most = getattr(self.model.config, "max_position_embeddings", None)
-        return None if most is None else min(most, self.tokenizer.model_max_length)
+        most: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        if most is None:
+            return None
+        return min(most - _unused_positions(self.model), self.tokenizer.model_max_length)
 
     @property
     def max_tokens(self) -> int | None:
@@ -306,8 +308,19 @@ class HuggingFaceModel:
         model: Any = self.model
         labels = self.tokenizer(text_target=target, return_tensors="pt")["input_ids"]
         self._require(labels, "the second text")
-        ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels.to(model.device))
-        return ids
+        labels = labels.to(model.device)
+        if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+            ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
+            return ids
+        start = labels.new_tensor([self._start({})])
+        return torch.cat([start, labels[:, :-1]], 1)
+
+
+def _unused_positions(model: "PreTrainedModel") -> int:
+    """Return the number of vectors before the first position: pad + 1 in RoBERTa, or else 0."""
+    tables = (one for path, one in model.named_modules() if path.endswith(".position_embeddings"))
+    pads = (getattr(table, "padding_idx", None) for table in tables)
+    return next((pad + 1 for pad in pads if pad is not None), 0)
 
 
 def tokens_as_text(tokenizer: "PreTrainedTokenizerBase", ids: Iterable[int]) -> list[str]:

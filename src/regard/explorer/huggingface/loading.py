@@ -45,9 +45,7 @@ def require_transformers() -> None:
 
 def local_folder(name: str) -> Path | None:
     """Return the folder of that name, if there is one."""
-    place = Path(name)
-    with suppress(RuntimeError):  # "~nobody" has no home folder
-        place = place.expanduser()
+    place = _expanded(name)
     return place if name and place.is_dir() else None
 
 
@@ -116,8 +114,15 @@ def load_model(folder: Path, *, device: torch.device) -> "PreTrainedModel":
 
 def gguf_file(name: str | Path) -> Path | None:
     """Return the GGUF file of that name, if there is one."""
-    place = Path(name)
+    place = _expanded(name)
     return place if place.suffix == ".gguf" and place.is_file() else None
+
+
+def _expanded(name: str | Path) -> Path:
+    """Return a path with "~" replaced by the home folder."""
+    with suppress(RuntimeError):  # "~nobody" has no home folder
+        return Path(name).expanduser()
+    return Path(name)
 
 
 def load_gguf(

@@ -12,6 +12,7 @@ from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.family import UNREADABLE, Family, Written
 from regard.huggingface.convert.tokenizer import known_text
 from regard.huggingface.post_processor import post_processor
+from regard.models.head_config import MaskedLMHeadConfig
 from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from regard.runs.transformers_files import forced_ids, special_ids
@@ -51,7 +52,9 @@ def export_run(run: Run, out: Path, family: str | None = None) -> Exported:
         **written.fields,
     }
     out.mkdir(parents=True)
-    run.tokenizer.save(out)
+    # Texts of masked language models spell the mask.
+    masked = isinstance(run.recipe.head, MaskedLMHeadConfig)
+    run.tokenizer.save(out, split_special_tokens=not masked)
     if not _adds_the_same_ids(run):
         write_file(out / "tokenizer.json", _with_ids_around(run).to_str(pretty=True).encode())
     write_file(out / "generation_config.json", to_json(ids | forced_ids(run.recipe, run.tokenizer)))

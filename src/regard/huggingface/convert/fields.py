@@ -159,7 +159,7 @@ class Rope:
     """Default share of a head that is rotated."""
 
     def read(self, hf: Values) -> dict[str, Any]:
-        rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+        rope = hf.get("rope_scaling") or hf.get("rope_parameters") or {}  # as in transformers
         if any(isinstance(value, Mapping) for value in rope.values()):
             raise refused("rope_parameters", rope, "the same in all layers")
         base = rope.get("rope_theta", hf.get("rope_theta", hf.get("rotary_emb_base", 10_000.0)))

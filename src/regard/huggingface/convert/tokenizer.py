@@ -1,5 +1,6 @@
 """Read the tokenizer of a Hugging Face folder unchanged: its file, ids and special tokens."""
 
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -138,7 +139,15 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     """Read the fields of tokenizer_config.json, and of the older special_tokens_map.json."""
     paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
     tables = [read_table(path) for path in paths if path.is_file()]
-    return {name: value for table in tables for name, value in table.items()}
+    settings = {name: value for table in tables for name, value in table.items()}
+    path = folder / "added_tokens.json"  # older still
+    if "added_tokens_decoder" not in settings and path.is_file():
+        special = set(_named(settings).values())
+        settings["added_tokens_decoder"] = {
+            i: {"content": token, "special": token in special}
+            for token, i in read_table(path).items()
+        }
+    return settings
 
 
 def _named(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -193,12 +202,31 @@ def _read_native(
         if not whole.is_file() and build is not None:
             return build(paths, settings), None
         native = tokenizers.Tokenizer.from_str(read_text(whole))
+        _warn_of_differences(native, settings)
         return native, whole.read_bytes().decode()  # kept as it is, line ends too
     except UserError:
         raise
     except Exception as error:  # the tokenizers package raises bare exceptions
         damaged = whole if whole.is_file() else paths[0]
         raise UserError(f"{damaged}: is no tokenizer ({error}); restore it from a copy") from None
+
+
+def _warn_of_differences(native: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Warn of settings with which the tokenizer's class in transformers replaces tokenizer.json."""
+    if settings.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+        return
+    parts = (
+        ("do_lower_case", native.normalizer, "lowercase"),
+        ("add_prefix_space", native.pre_tokenizer, "add_prefix_space"),
+    )
+    for name, part, own in parts:
+        found = {} if part is None else json.loads(part.__getstate__())
+        if name in settings and found.get(own, settings[name]) != settings[name]:
+            warnings.warn(
+                f"{name} is {settings[name]} in tokenizer_config.json, but {own} is {found[own]} "
+                "in tokenizer.json, which is used",
+                stacklevel=2,
+            )
 
 
 def _no_tokenizer(folder: Path, names: Sequence[str]) -> UserError:
@@ -221,7 +249,15 @@ def _byte_pairs(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizer
         add_prefix_space=bool(settings.get("add_prefix_space", False))
     )
     native.decoder = decoders.ByteLevel()
-    return _with_specials(native, _USUAL["gpt2"] | _named(settings))
+    native = _with_specials(native, names := _USUAL["gpt2"] | _named(settings), settings)
+    known = (role for role in ("bos", "eos") if native.token_to_id(names[role]) is not None)
+    ends = {role: names[role] for role in known if settings.get(f"add_{role}_token")}
+    if ends:
+        native.post_processor = processors.TemplateProcessing(
+            single=[part for part in (ends.get("bos"), "$A", ends.get("eos")) if part],
+            special_tokens=[(token, native.token_to_id(token)) for token in {*ends.values()}],
+        )
+    return native
 
 
 def _word_pieces(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -236,7 +272,7 @@ def _word_pieces(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenize
     )
     native.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     native.decoder = decoders.WordPiece()
-    native = _with_specials(native, names)
+    native = _with_specials(native, names, settings)
     cls, sep = names["cls"], names["sep"]
     native.post_processor = processors.TemplateProcessing(
         single=[cls, "$A", sep],
@@ -250,20 +286,31 @@ def _byte_pairs_with_ends(
     paths: Sequence[Path], settings: Mapping[str, Any]
 ) -> tokenizers.Tokenizer:
     """Build the byte-level BPE tokenizer of RoBERTa and BART, with <s> and </s> around a text."""
-    native = _with_specials(_byte_pairs(paths, settings), _ROBERTA | _named(settings))
+    names = _ROBERTA | _named(settings)
+    native = _with_specials(_byte_pairs(paths, settings), names, settings)
     sep, cls = ((name, native.token_to_id(name) or 0) for name in ("</s>", "<s>"))
     spaced = bool(settings.get("add_prefix_space", False))
     native.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=spaced)
     return native
 
 
-def _with_specials(native: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
-    """Mark the special tokens that the vocabulary has; add none."""
+def _with_specials(
+    native: tokenizers.Tokenizer, names: Mapping[str, str], settings: Mapping[str, Any]
+) -> tokenizers.Tokenizer:
+    """Add the added tokens of the settings, and mark the special tokens that there are then."""
+    added = {int(i): token for i, token in settings.get("added_tokens_decoder", {}).items()}
+    for i, token in sorted(added.items()):
+        options = {name: value for name, value in token.items() if name in _ADDED}
+        native.add_tokens([tokenizers.AddedToken(**options)])
+        if native.token_to_id(token["content"]) != i:
+            raise ValueError(f"{token['content']} can't have id {i}")
     known = [t for t in dict.fromkeys(names.values()) if native.token_to_id(t) is not None]
     native.add_special_tokens(known)
     return native
 
 
+_ADDED = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+"""Fields of an added token."""
 _OLDER: dict[str, tuple[tuple[str, ...], _Build]] = {
     "gpt2": (("vocab.json", "merges.txt"), _byte_pairs),
     "bert": (("vocab.txt",), _word_pieces),

@@ -59,7 +59,9 @@ async function fetchView(request, grows) {
   return data;
 }
 
-const toml = () => edit.value.trim() ? edit.value : null;
+// An edit whatever the order, quotes and comments of its lines.
+const meaning = (block) => block.split("\n").map((line) => line.replace(/\s*#.*$/, "").replaceAll("'", '"').replace(/\s*=\s*/, "=").trim()).filter(Boolean).sort().join("\n");
+const toml = () => (meaning(edit.value) ? edit.value : null); // comments alone are no edit
 const inputs = () => ({ model: Number(model.value), text: text.value, second: second.value || null, edit: toml() });
 const selection = () => ({ layers: layers.value, heads: heads.value });
 
@@ -195,8 +197,6 @@ function updateEdits() {
 // Switches of heads: each adds the edit that sets its head to zero to the text, or removes it.
 
 const blocks = () => edit.value.split(/(?=^\[\[edit\]\])/m).map((block) => block.trim()).filter(Boolean);
-// An edit whatever the order, quotes and comments of its lines.
-const meaning = (block) => block.split("\n").map((line) => line.replace(/\s*#.*$/, "").replaceAll("'", '"').replace(/\s*=\s*/, "=").trim()).filter(Boolean).sort().join("\n");
 const isOff = (block) => blocks().some((other) => meaning(other) === meaning(block));
 
 function toggle(block) {

@@ -36,6 +36,9 @@ from regard.training.sources.base import (
 )
 from regard.training.sources.questions import encode_training
 
+SHORTEST = 5
+"""Smallest number of tokens of a text in a row, from which a span can be removed."""
+
 
 @dataclass(frozen=True)
 class DocumentSource(Source):
@@ -110,6 +113,12 @@ def _datasets(
     questions: Sequence[Example],
     indexed: Sequence[Document],
 ) -> Datasets:
+    if run.row_format.max_tokens < SHORTEST:
+        raise UserError(
+            f"template.document: leaves {max(run.row_format.max_tokens, 0)} of "
+            f"model.context_length={run.row_format.context_length} tokens for the text; shorten "
+            "it, or set a larger context_length"
+        )
     if run.recipe.data.documents == "files":
         training, held_out = _file_windows(run, documents, ids)
     else:
@@ -119,6 +128,8 @@ def _datasets(
         asked = Questions(pairs, run.row_format.whole_rows)
         training = objective_datasets(run, texts, kept, asked, questions)
         held_out = [one.dataset for one in text_datasets(run, others)]
+    if not all(len(one.dataset) for one in training):
+        raise UserError(f"{documents[0].where}: is too short to learn from")
     return Datasets(training=training, held_out=held_out, indexed=indexed, questions=questions)
 
 
@@ -167,7 +178,10 @@ def text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
     parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
     datasets: list[WeightedDataset] = []
     if objective.next_token:
-        texts = Documents(ids, format, end=run.template.document.suffix)
+        end = run.template.document.suffix
+        affixes = len(format.prefix) + len(end)
+        several = [text for text in ids if affixes + len(text) > 1]  # one has nothing to predict
+        texts = Documents(several, format, end=end)
         datasets.append(WeightedDataset(texts, objective.next_token))
     if objective.span_corruption:
         corrupted = SpanCorruption(ids, format, mask=special.require("mask"))
@@ -194,17 +208,20 @@ def cloze_dataset(run: Run, corpus: Sequence[Document], questions: Sequence[Exam
     fewest, most = run.recipe.objective.cloze_words
     encode, template, encoded = run.tokenizer.encode, run.template, []
     context_length = run.recipe.model.context_length
-    kept = max(most, WORDS_BEFORE)
+    kept, unk = max(most, WORDS_BEFORE), run.tokenizer.special.unk
     found = [cloze for document in corpus for cloze in find_clozes(document.text, kept)]
     repeated = repetitions(run.recipe.objective.cloze_relevance, found, questions)
     for cloze, times in zip(found, repeated, strict=True):
         words = len(cloze.left)
         shown = range(min(fewest, words), min(most, words) + 1)
         try:
-            completion = template.completion.around(encode(cloze.answer))
-            prompts = [template.prompt.around(encode(cloze.question(n))) for n in shown]
+            answer, *asked = map(encode, (cloze.answer, *map(cloze.question, shown)))
         except OutOfVocabularyError:
             continue
+        if any(unk in ids for ids in (answer, *asked)):
+            continue
+        completion = template.completion.around(answer)
+        prompts = [template.prompt.around(ids) for ids in asked]
         fitting = [p for p in prompts if len(p) + len(completion) <= context_length + 1]
         if fitting:
             encoded += [(fitting, completion)] * times

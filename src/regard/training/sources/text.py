@@ -25,7 +25,7 @@ from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
 from regard.text.corpus import Corpus, Document, Piece, cut_pieces, paths_among, read_documents
 from regard.text.files import PACKED, has_records
-from regard.text.pack import encode_batch, held_alone, pack_corpus
+from regard.text.pack import encode_batch, held_alone, pack_corpus, require_field
 from regard.text.packed import (
     DocumentTokens,
     Header,
@@ -133,11 +133,7 @@ def _prepare_files(
         hint="; or leave such files out with --skip-bad",
     )
     files, kinds = spec.files, _kinds(spec)
-    if data.table.text and "records" not in kinds:
-        raise UserError(
-            f"{files[0].path}: has no records with a field {data.table.text!r}; leave --text out, "
-            "or convert the text to JSONL or Parquet"
-        )
+    require_field(spec)
     text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
     join_processes().alone(lambda: _require_intact(text))
     detected = " (detected; --documents chooses)" if data.documents == "auto" else ""

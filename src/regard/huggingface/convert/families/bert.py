@@ -7,6 +7,7 @@ from regard.huggingface.convert.fields import (
     ACTIVATIONS,
     Constant,
     Dropout,
+    NoCounterpartError,
     Renamed,
     Required,
     Values,
@@ -16,6 +17,18 @@ from regard.models.head_config import MaskedLMHeadConfig
 
 _GELU = {"gelu": "gelu"}
 """In transformers, the head has the activation of the layers; in Regard, it is always gelu."""
+
+
+class _TokenTypes:
+    """Number of token types; transformers adds the vector of one to each token."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        return Renamed("type_vocab_size", "n_token_types", default=2).read(hf)
+
+    def write(self, options: Values) -> dict[str, Any]:
+        if not options["n_token_types"]:
+            raise NoCounterpartError("n_token_types", 0, "these models have at least one")
+        return {"type_vocab_size": options["n_token_types"]}
 
 
 class _PositionsAfterPad:
@@ -50,7 +63,7 @@ _SIZES = (
     Renamed("hidden_size", "d_model"),
     Renamed("intermediate_size", "d_ff"),
     Renamed("layer_norm_eps", "norm_eps", default=1e-12),
-    Renamed("type_vocab_size", "n_token_types", default=2),
+    _TokenTypes(),
     Dropout(("hidden_dropout_prob",), "attention_probs_dropout_prob", 0.1),
 )
 

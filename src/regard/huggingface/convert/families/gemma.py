@@ -71,15 +71,15 @@ class _Layers:
         """Return the options of positions for each kind of layer, and a given context length."""
         if not self.own_positions:
             return dict.fromkeys(_BASES, Rope().read(hf))
-        given = hf.get("rope_parameters") or {
-            _GLOBAL: {"rope_theta": hf.get("rope_theta", _BASES[_GLOBAL])}
-            | (hf.get("rope_scaling") or {}),
-            _LOCAL: {"rope_theta": hf.get("rope_local_base_freq", _BASES[_LOCAL])},
-        }
+        older = {_GLOBAL: "rope_theta", _LOCAL: "rope_local_base_freq"}
+        given, scaling = hf.get("rope_parameters") or {}, hf.get("rope_scaling") or {}
         each = {
-            kind: {"rope_theta": base} | (given.get(kind) or {}) for kind, base in _BASES.items()
+            kind: {"rope_theta": hf.get(older[kind], base)} | (given.get(kind) or {})
+            for kind, base in _BASES.items()
         }
-        return {kind: Rope().read({**hf, "rope_parameters": rope}) for kind, rope in each.items()}
+        each[_GLOBAL] |= scaling
+        bare = {name: value for name, value in hf.items() if name != "rope_scaling"}
+        return {kind: Rope().read({**bare, "rope_parameters": rope}) for kind, rope in each.items()}
 
     def write(self, options: Values) -> dict[str, Any]:
         plain = {"window": options["window"], "positions": nested(options)["positions"]}

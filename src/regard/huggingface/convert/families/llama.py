@@ -32,7 +32,7 @@ class _WindowOfLayers:
 
     def read(self, hf: Values) -> dict[str, Any]:
         n_layers = hf["num_hidden_layers"]
-        window = hf.get("sliding_window") if hf.get("use_sliding_window") else None
+        window = hf.get("sliding_window", 4096) if hf.get("use_sliding_window") else None
         full = hf.get("max_window_layers", 28)
         usual = ["full_attention" if i < full else "sliding_attention" for i in range(n_layers)]
         kinds = layer_kinds(hf, usual, known=("full_attention", "sliding_attention"))
