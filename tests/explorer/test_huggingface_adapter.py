@@ -303,7 +303,7 @@ def test_positions_of_roberta_begin_behind_those_of_pads(tmp_path: Path) -> None
     with_tokenizer(tmp_path, pieces, {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"})
     model = HuggingFaceModel.load(tmp_path)
     assert model.context_length == 16
-    with pytest.raises(UserError, match="17 tokens, more than the model's context length of 16"):
+    with pytest.raises(UserError, match="more than the model's context length of 16"):
         model.attention_maps("x" * 17)
 
 

@@ -260,10 +260,10 @@ def write_older_files(folder: Path, pieces: tokenizers.Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("file", ["added_tokens.json", "tokenizer_config.json"])
-def test_added_tokens_of_older_files_are_read(
-    file: str, folder_of: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder, pieces = folder_of("gpt2"), gpt2_pieces()
+def test_added_tokens_of_older_files_are_read(file: str, tmp_path: Path) -> None:
+    pieces, larger = gpt2_pieces(), gpt2_pieces()
+    larger.add_tokens([" born"])
+    folder = gpt2_folder(tmp_path / "gpt2", larger, {})
     write_older_files(folder, pieces)
     (folder / "tokenizer.json").unlink()
     number = pieces.get_vocab_size()

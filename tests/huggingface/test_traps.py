@@ -114,7 +114,7 @@ def test_rope_scaling_comes_before_rope_parameters() -> None:
     saved = {"rope_type": "default", "rope_theta": 500.0}
     scaling: dict[str, Any] = {"type": "linear", "factor": 4.0}
     config = decoder_config("llama", rope_parameters=saved, rope_scaling=scaling)
-    assert config.positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=4.0))
+    assert config.positions == RotaryConfig(scaling=LinearScalingConfig(factor=4.0))
     scaling |= {"type": "yarn", "original_max_position_embeddings": 16}
     with pytest.raises(UserError, match="yarn"):
         decoder_config("llama", rope_parameters=saved, rope_scaling=scaling)

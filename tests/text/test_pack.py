@@ -328,7 +328,11 @@ def other_format(path: Path) -> None:
 
 
 DAMAGES: Sequence[tuple[str, Callable[[Path], None], str]] = (
-    ("training.bin", shorten, r"training.bin: has [\d,]+ bytes, not [\d,]+; pack"),
+    (
+        "training.bin",
+        shorten,
+        r"training.bin: has [\d,]+ bytes, not [\d,]+; delete the packed corpus",
+    ),
     ("validation.starts", shorten, r"validation.starts: has [\d,]+ bytes, not"),
     ("training.bin", raise_id, r"training.bin: holds the id 60000, but the tokenizer has \d+"),
     ("training.starts", shuffle, r"training.starts: is damaged"),

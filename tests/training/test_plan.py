@@ -191,9 +191,9 @@ def test_a_template_leaves_tokens_to_the_text(tmp_path: Path) -> None:
     settings = [
         "model.context_length=8",
         "tokenizer.kind=characters",
-        "template.document=hello wo{document}",
+        "template.document=hello w{document}",
     ]
-    with pytest.raises(UserError, match=r"leaves 0 of model.context_length=8 tokens for the text"):
+    with pytest.raises(UserError, match=r"leaves 1 of model.context_length=8 tokens for the text"):
         regard.pretrain(
             ["hello world"] * 3, out=tmp_path / "run", settings=settings, index=False, device="cpu"
         )
