@@ -317,6 +317,8 @@ def test_evaluate_reads_edits_and_writes_no_report(regard: Any, run: Path) -> No
     assert not found.new
     refused(regard("evaluate", run, "pairs.tsv", "--edit", file, "--report", "a.html"), "--edit")
     refused(regard("evaluate", run, "pairs.tsv", "--edit", file, "--baseline", "a"), "--edit")
+    asked = regard("evaluate", run, "pairs.tsv", "--edit", file, "--paraphrase", "{} was born?")
+    refused(asked, "--paraphrase: isn't available for edits")
     file.write_text('[[edit]]\nkind = "zero"\nsite = "decoder.9.residual"\n')
     refused(regard("evaluate", run, "pairs.tsv", "--edit", file), "decoder.9.residual: is not in")
 

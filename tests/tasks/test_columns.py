@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.errors import UserError
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.columns import find_columns
 from regard.tasks.registry import read_rows
@@ -131,3 +132,18 @@ def test_rows_to_score_need_no_header(tmp_path: Path) -> None:
     test.write_text("".join(f"{text}\t{label}\n" for text, label in rows), "utf-8")
     plan = plan_training(RowSource("classification", path, test), None, tmp_path / "run")
     assert plan.data.facts["test_rows"] == 2
+    assert plan.run.recipe.data.table.text == "review"
+
+
+def test_columns_of_rows_to_score_are_found_by_their_cells(tmp_path: Path) -> None:
+    path = write(tmp_path / "reviews.csv", text=REVIEWS, label=MOODS)
+    test = write(tmp_path / "test.csv", id=IDS, review=REVIEWS, mood=MOODS)
+    plan = plan_training(RowSource("classification", path, test), None, tmp_path / "run")
+    assert plan.data.facts["test_rows_with_a_text_in_training"] == N
+
+
+def test_rows_to_score_without_labels_are_refused_by_column(tmp_path: Path) -> None:
+    path = write(tmp_path / "reviews.csv", review=REVIEWS, stars=STARS)
+    test = write(tmp_path / "test.csv", id=IDS, review=REVIEWS)
+    with pytest.raises(UserError, match=r"test\.csv: has no column 'stars'"):
+        plan_training(RowSource("classification", path, test), None, tmp_path / "run")

@@ -193,7 +193,9 @@ def test_a_template_leaves_tokens_to_the_text(tmp_path: Path) -> None:
         "tokenizer.kind=characters",
         "template.document=hello w{document}",
     ]
+    settings += ["data.validation=0", "training.steps=1"]
+    train = partial(regard.pretrain, ["hello world"] * 3, index=False, device="cpu")
+    assert train(out=tmp_path / "run", settings=settings).origin["steps"] == 1
+    spans = ["objective.next_token=0", "objective.span_corruption=1"]
     with pytest.raises(UserError, match=r"leaves 1 of model.context_length=8 tokens for the text"):
-        regard.pretrain(
-            ["hello world"] * 3, out=tmp_path / "run", settings=settings, index=False, device="cpu"
-        )
+        train(out=tmp_path / "other", settings=[*settings, *spans])

@@ -154,3 +154,4 @@ def test_differences_with_few_answers_of_a_kind(metric: Metric, right: int) -> N
 
 def test_a_coverage_is_rounded_up_but_for_rounding() -> None:
     assert risk_at_coverage(np.arange(100, 0, -1), np.arange(100) != 7, 0.07) == 0
+    assert risk_at_coverage([2, 1], [True, False], 1e-10) == 0

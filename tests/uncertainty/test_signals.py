@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from logits import LargestLogits, with_large_vocabulary
 from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import index_documents
+from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
 from regard.models.builders import LOGIT_BYTES
 from regard.runs.run import Run, load
@@ -186,5 +187,12 @@ def test_a_paraphrase_that_does_not_fit_is_left_out(trained: Path) -> None:
         Example(text=f"Where was {name} born?") for name in ("Ada Finch", "Leo Marsh Ada Stone")
     ]
     config = SignalConfig(wordings=("Where was where was where {} born?",))
-    found = answer(run, asked, run.environment(), signals=config)
+    with pytest.warns(UserWarning, match="too long for the context of 1 of 2 questions"):
+        found = answer(run, asked, run.environment(), signals=config)
     assert found[1].signals["agreement"] == 1
+
+
+def test_unknown_words_of_a_paraphrase_have_a_place(loaded: Run) -> None:
+    config = SignalConfig(wordings=("Wo wurde {} geboren?",))
+    with pytest.raises(UserError, match=r"^paraphrase 'Wo wurde \{\} geboren\?': the vocabulary"):
+        answers(loaded, ASKED, config)

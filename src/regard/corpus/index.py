@@ -31,13 +31,13 @@ from regard.files import decode_json, fingerprint_of, write_file
 from regard.text.corpus import Document, detect_documents, read_whole
 from regard.text.files import find_files, has_records, inspect_all
 
-FORMAT = "regard corpus index 1"
+FORMAT = "regard corpus index 2"
 RUN_INDEX = "corpus.index"
 """Name of the index in a run's folder."""
 END = b"\xff"
 """The byte after each document."""
 WORD = re.compile(r"[^\W_]+")
-_TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
+_TOKEN = re.compile(r"[^\W_]+|\S")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 

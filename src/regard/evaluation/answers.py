@@ -91,7 +91,7 @@ def answer(
     question, and the run abstains from it. Answers don't depend on the other questions.
 
     Raises:
-        UserError: the run was calibrated with another index.
+        UserError: the run was calibrated with another index, or edited with wordings to measure.
     """
     if calibration is not None:
         _require_index(run, calibration, index)
@@ -100,8 +100,10 @@ def answer(
     greedy = answer_rows(run, rows, environment, max_new_tokens=max_new_tokens)
     config = signals or (calibration.config if calibration else SignalConfig())
     if has_hooks(run.model):
+        if config.wordings:
+            raise UserError("--paraphrase: isn't available for edits, which refer to the question")
         names = tuple(name for name in config.names if name in OF_ANSWER)
-        config = msgspec.structs.replace(config, names=names)
+        config = msgspec.structs.replace(config, names=names, subjects=())
     measured = zip(
         (decode_answer(run, one) for one in greedy),
         (exp(sum(one.log_probabilities)) for one in greedy),

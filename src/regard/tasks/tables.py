@@ -91,10 +91,11 @@ def is_table(path: Path, config: TableConfig, *, trained: bool = False) -> bool:
     chosen = bool(names) and (not trained or any(map(str.isdecimal, names)))
     if chosen or config.header is not None or content_suffix(path) in {".csv", ".parquet"}:
         return True
-    if not path.exists():
+    in_records = content_suffix(path) in RECORDS | {".json"}
+    if not path.exists() or (in_records and not names):
         return False
     file = inspect_file(path)
-    if content_suffix(path) in RECORDS | {".json"}:
+    if in_records:
         records = (one for one in _json_records(file) if not isinstance(one, str))
         return any(name in fields for fields, _ in islice(records, _SAMPLED) for name in names)
     separator = _detect_separator(file) if names else "\t"

@@ -107,7 +107,7 @@ def risk_at_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: float)
     scores, right = _checked(confidence, correct)
     if not 0 < coverage <= 1:
         raise ValueError(f"coverage {coverage} is not in (0, 1]")
-    n = ceil(round(coverage * len(right), 9))  # 0.07 · 100 is a little more than 7
+    n = max(1, ceil(round(coverage * len(right), 9)))  # 0.07 · 100 is a little more than 7
     return float(risk_coverage(scores.tolist(), right.tolist())[1][n - 1])
 
 

@@ -5,6 +5,7 @@ forward passes per question: rows that the model reads, or tokens that it genera
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -33,6 +34,8 @@ from regard.decoding.sampling import Sampling
 from regard.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of
+from regard.text.corpus import Document
+from regard.text.tokenizer import encode_documents
 
 BATCH = 256
 """Largest number of rows that the model reads or answers together."""
@@ -385,10 +388,18 @@ def _agreements(
     """Return the agreement of each answer with those to other wordings that fit the context."""
     given, template = [[one] for one in answers], run.template
     for wording in wordings:
-        texts = [wording.replace("{}", subject) for subject in about]
-        rows = [template.prompt.around(run.tokenizer.encode(text)) for text in texts]
+        where = f"paraphrase {wording!r}"
+        texts = [Document(wording.replace("{}", subject), where) for subject in about]
+        encoded = encode_documents(run.tokenizer, texts)
+        rows = [template.prompt.around(ids) for ids in encoded]
         taken = [len(template.open_answer(row)) for row in rows]
         fits = [i for i, n in enumerate(taken) if n < run.recipe.model.context_length]
+        if left_out := len(rows) - len(fits):
+            warnings.warn(
+                f"paraphrase {wording!r}: is too long for the context of {left_out} of {len(rows)} "
+                "questions, and left out of their agreement",
+                stacklevel=2,
+            )
         made = answer_rows(run, [rows[i] for i in fits], environment)
         for i, one in zip(fits, made, strict=True):
             given[i].append(decode_answer(run, one))

@@ -113,9 +113,9 @@ def _datasets(
     questions: Sequence[Example],
     indexed: Sequence[Document],
 ) -> Datasets:
-    if run.row_format.max_tokens < SHORTEST:
+    if run.recipe.objective.span_corruption and run.row_format.max_tokens < SHORTEST:
         raise UserError(
-            f"template.document: leaves {max(run.row_format.max_tokens, 0)} of "
+            f"template.document: leaves {run.row_format.max_tokens} of "
             f"model.context_length={run.row_format.context_length} tokens for the text; shorten "
             "it, or set a larger context_length"
         )

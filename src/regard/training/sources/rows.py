@@ -20,6 +20,7 @@ from regard.tasks.labels import LabelTaskConfig
 from regard.tasks.registry import read_rows
 from regard.tasks.rows import HELD_OUT, count_duplicates, pack_rows, split_rows
 from regard.tasks.split import TextTaskConfig
+from regard.tasks.tables import is_table
 from regard.text.config import BytePairsConfig
 from regard.text.tokenizer import Tokenizer
 from regard.training.sources.base import Datasets, Prepared
@@ -53,8 +54,9 @@ class RowSource(TaskSource):
             training, held_out = split_rows(rows.examples, table.test, recipe.seed, task.stratum)
         else:
             training = rows.examples
-            test = read_rows(task, self._test, table, label_required=False)
-            held_out = require_answers(test.examples, task.words)
+            if not is_table(self._test, table, trained=True):  # lines have no names
+                table = replace(table, text="", second="", label="")
+            held_out = require_answers(read_rows(task, self._test, table).examples, task.words)
         facts: dict[str, Any] = {
             "table": rows.format,
             "skipped_rows": len(rows.bad),
