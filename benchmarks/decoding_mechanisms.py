@@ -6,8 +6,8 @@ softmax. The floating-point operations of the token are counted.
 
     python benchmarks/decoding_mechanisms.py [--rounds 15] [--threads 1] [--only KIND …] [--out DIR]
 
-Prints a table, and writes decoding_mechanisms.json into docs/figures. The packages take some
-minutes to compile.
+Prints a table, and writes decoding_mechanisms.json, or decoding_mechanisms-KIND.json with --only,
+into docs/figures. The packages take some minutes to compile.
 """
 
 import statistics

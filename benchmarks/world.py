@@ -116,7 +116,7 @@ def main() -> None:
         print(json.dumps(measure(arguments.one, arguments.steps)))
         return
     place = arguments.out / "world.json"
-    found = known(place, arguments.steps) if arguments.only else {}
+    found = known(place, arguments.steps)
     arguments.out.mkdir(parents=True, exist_ok=True)
     print("| kind | settings | accuracy | speed over softmax's | peak memory | state |")
     print("|---|---|---|---|---|---|")

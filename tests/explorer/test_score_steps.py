@@ -133,3 +133,5 @@ def test_edited_weights_have_no_steps_from_scores() -> None:
     view = look(mechanism_run("softmax"), TEXT, edit=edits.zero("decoder.0.scores.0"))
     steps = score_steps(view.panels[0].maps[0].layers[0].record, 0, 0)
     assert [name for name, _ in steps] == ["q·k", "weight, edited"]
+    others = score_steps(view.panels[0].maps[0].layers[0].record, 0, 1)
+    assert [name for name, _ in others] == ["q·k", "÷ √d", "masked", "weight"]

@@ -21,6 +21,7 @@ from plans import plan_finetuning
 from regard import api
 from regard.errors import NonFiniteError, UserError
 from regard.huggingface.convert.folder import import_folder
+from regard.huggingface.convert.tokenizer import read_tokenizer
 from regard.runs.run import Run
 from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer
 from tiny import BIOGRAPHIES, QUESTIONS
@@ -273,6 +274,17 @@ def test_added_tokens_of_older_files_are_read(file: str, tmp_path: Path) -> None
         edit(folder / file, added_tokens_decoder={str(number): {"content": " born"}})
     tokenizer = import_folder(folder, tmp_path / "run").tokenizer
     assert tokenizer.encode("ada was born")[-1] == number
+
+
+def test_an_added_mask_keeps_its_options(tmp_path: Path) -> None:
+    pieces = gpt2_pieces("<s>", "</s>", "<pad>", "<unk>", "<mask>")
+    write_older_files(tmp_path, pieces)
+    mask = pieces.token_to_id("<mask>") or 0
+    token = {"content": "<mask>", "lstrip": True, "special": True}
+    config = {"mask_token": "<mask>", "added_tokens_decoder": {str(mask): token}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    tokenizer = read_tokenizer(tmp_path, {"model_type": "roberta"}, {})
+    assert tokenizer.native.get_added_tokens_decoder()[mask].lstrip
 
 
 def test_older_files_of_gpt2_may_begin_texts(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from regard import api
+from regard.edits.edit import zero
 from regard.models.builders import LanguageModel
 from regard.runs.run import Run
 from regard.serve import handlers
@@ -61,6 +62,13 @@ def test_what_is_written_is_looked_at_as_it_was_written(family: str) -> None:
         assert side["maps"][-1]["keys"] == tuple(TEXT)
     else:
         assert shown[: -len(ids)] == tuple(run.tokenizer.decode([i]) for i in run.encode(TEXT)[0])
+
+
+def test_a_view_of_generated_tokens_has_no_positions_that_an_edit_replaced() -> None:
+    run, edit = new_run("decoder"), zero("decoder.positions").to_toml()
+    for given, drawn in ((None, True), (edit, False)):
+        (side,) = viewed(run, edit=given, generated=(3,))["panels"]
+        assert bool(side["maps"][0]["positions"]) is drawn
 
 
 def test_a_run_of_questions_continues_a_text_as_it_stands() -> None:

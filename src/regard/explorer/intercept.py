@@ -1,6 +1,6 @@
 """Capture the attention of each layer while a model runs on its own kernels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import isclose
@@ -42,8 +42,8 @@ class AttentionRecord(AttentionInputs):
     out: Outputs
     """The output of the kernel."""
     weights: Weights
-    edited: bool = False
-    """Whether weights are given, so that they don't follow from the scores of queries and keys."""
+    edited: Collection[int] = ()
+    """Heads with given weights, which don't follow from the scores of queries and keys."""
 
     @property
     def learned_scores(self) -> Weights | None:
@@ -87,9 +87,10 @@ def make_record(
         MismatchError: weights · values isn't the output of the kernel.
     """
     query, key, value = inputs
-    edited = weights is not None
-    if weights is None:
-        weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
+    own = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
+    weights = own if weights is None else weights
+    heads = () if weights is own else range(own.shape[1])
+    edited = [head for head in heads if not weights[:, head].equal(own[:, head])]
     value = mechanism.gated_values(value, gates)
     query, key = _padded(query, value), _padded(key, value)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
@@ -117,7 +118,8 @@ def score_steps(
     query, key = at_least_float32(record.query), record.key[row, record.kv_heads[head]]
     scores = query[row, head] @ at_least_float32(key).mT
     steps = [("q·k", scores)]
-    mechanism, d = None if record.edited else record.score_attention, query.shape[-1]
+    edited, d = head in record.edited, query.shape[-1]
+    mechanism = None if edited else record.score_attention
     if mechanism is not None:
         if (scale := mechanism.scale(d)) != 1:
             scores = scores * scale
@@ -140,8 +142,7 @@ def score_steps(
         if allowed is not None and not allowed[row, head].all():
             hidden = ~allowed[row, head]
             steps.append(("masked", scores.masked_fill(hidden, float("-inf"))))
-    name = "weight, edited" if record.edited else "weight"
-    return [*steps, (name, record.weights[row, head])]
+    return [*steps, ("weight, edited" if edited else "weight", record.weights[row, head])]
 
 
 def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"] | None:

@@ -1,5 +1,6 @@
 """Views of a model's attention to a text."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits, as_edits
 from regard.errors import UserError
 from regard.explorer.adapters import HUGGING_FACE, Adapter
-from regard.explorer.attention_maps import Panel, PositionInfo
+from regard.explorer.attention_maps import AttentionMap, Panel, PositionInfo
 from regard.explorer.page import View
 from regard.explorer.run_adapter import RunAdapter, untrained_run
 from regard.huggingface.convert.folder import read_folder
@@ -43,12 +44,20 @@ def look(
     with _edited(model, edits, generates=second is None) if edits.edits else nullcontext():
         maps = adapter.attention_maps(text, second)
         prediction = adapter.prediction(text, second)
-    if any(one.site.endswith(".positions") for one in edits):  # those of the model aren't used
-        maps = tuple(replace(one, position_info=PositionInfo()) for one in maps)
+    maps = without_edited_positions(maps, edits)
     texts = " / ".join(one for one in (text, second) if one)
     name = f"{adapter.name}, edited" if edits.edits else adapter.name
     panel = Panel(name, maps, texts, prediction)
     return View(f"{name}: {texts}", (panel,))
+
+
+def without_edited_positions(
+    maps: Sequence[AttentionMap], edits: Edits
+) -> tuple[AttentionMap, ...]:
+    """Return maps without the positions of the model if an edit replaces some of them."""
+    if not any(one.site.endswith(".positions") for one in edits):
+        return tuple(maps)
+    return tuple(replace(one, position_info=PositionInfo()) for one in maps)
 
 
 def _edited(model: Run | Adapter, edits: Edits, *, generates: bool) -> AbstractContextManager[None]:

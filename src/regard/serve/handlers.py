@@ -16,7 +16,7 @@ from regard.edits.edit import EACH_NEW, Edit, Edits, parse_edit, zero
 from regard.edits.sites import sites
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, most_probable, parse_index_ranges
-from regard.explorer.look import adapter_of, editable, look
+from regard.explorer.look import adapter_of, editable, look, without_edited_positions
 from regard.explorer.page import TooLargeError, View
 from regard.runs.run import Run
 from regard.serve.schemas import (
@@ -49,6 +49,7 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
             (start,) = adapter.prompt(inputs.text, raw=inputs.raw).starts
             applied.enter_context(edited(editable(model), edits, prompt_tokens=len(start)))
         maps = adapter.maps_of_generated(inputs.text, inputs.generated, raw=inputs.raw)
+    maps = without_edited_positions(maps, edits)
     name = f"{adapter.name}, edited" if edits.edits else adapter.name
     return View(f"{name}: {inputs.text}", (Panel(name, maps, inputs.text),))
 

@@ -75,7 +75,7 @@ class ModelCache:
             raise ModelFailedError(f"{model.name} failed: {message}") from None
 
     def _changed(self, index: int) -> int:
-        """Return when a run's weights were written; 0 for other models."""
+        """Return when the weights of a model were written; 0 if they aren't in one file."""
         with suppress(OSError):
             return (self._available[index].path / "model.safetensors").stat().st_mtime_ns
         return 0

@@ -305,7 +305,9 @@ def _with_specials(
         if native.token_to_id(token["content"]) != i:
             raise ValueError(f"{token['content']} can't have id {i}")
     known = [t for t in dict.fromkeys(names.values()) if native.token_to_id(t) is not None]
-    native.add_special_tokens(known)
+    # Adding a token again would reset its options, such as lstrip of <mask>.
+    marked = {token["content"] for token in added.values() if token.get("special")}
+    native.add_special_tokens([token for token in known if token not in marked])
     return native
 
 
