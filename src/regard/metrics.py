@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice, repeat
 from math import exp, sqrt
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -63,8 +64,11 @@ def bootstrap(
     *,
     seed: int = 0,
     draws: int = DRAWS,
+    defined: Callable[[np.ndarray], bool] = lambda _: True,
 ) -> Interval:
     """A statistic with its percentile interval over resampled examples (Efron, 1979).
+
+    Resamples for which the statistic isn't `defined` are drawn again.
 
     Raises:
         ValueError: there are no examples.
@@ -73,8 +77,9 @@ def bootstrap(
     if not len(values):
         raise ValueError("an interval needs at least one example")
     rng = np.random.default_rng(seed)
-    picks = (rng.integers(0, len(values), len(values)) for _ in range(draws))
-    low, high = np.quantile([statistic(values[pick]) for pick in picks], [0.025, 0.975])
+    drawn = (values[rng.integers(0, len(values), len(values))] for _ in repeat(None))
+    kept = islice(filter(defined, drawn), draws)
+    low, high = np.quantile([statistic(one) for one in kept], [0.025, 0.975])
     return Interval(float(statistic(values)), float(low), float(high))
 
 

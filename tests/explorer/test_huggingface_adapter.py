@@ -288,10 +288,18 @@ def test_a_name_in_the_cache_is_opened_without_the_network(
     assert model.attention_maps(TEXT)[0].layers
 
 
+ROLES = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"}
+PIECES = gpt2_pieces(*ROLES.values())
+
+
+def loaded(model: transformers.PreTrainedModel, folder: Path) -> HuggingFaceModel:
+    model.save_pretrained(folder)
+    return HuggingFaceModel.load(with_tokenizer(folder, PIECES, ROLES))
+
+
 def test_positions_of_roberta_begin_behind_those_of_pads(tmp_path: Path) -> None:
-    pieces = gpt2_pieces("<s>", "</s>", "<pad>", "<unk>")
     config = transformers.RobertaConfig(
-        vocab_size=pieces.get_vocab_size(),
+        vocab_size=PIECES.get_vocab_size(),
         hidden_size=8,
         num_hidden_layers=1,
         num_attention_heads=2,
@@ -299,18 +307,15 @@ def test_positions_of_roberta_begin_behind_those_of_pads(tmp_path: Path) -> None
         max_position_embeddings=18,
         pad_token_id=1,
     )
-    transformers.RobertaForMaskedLM(config).save_pretrained(tmp_path)
-    with_tokenizer(tmp_path, pieces, {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"})
-    model = HuggingFaceModel.load(tmp_path)
+    model = loaded(transformers.RobertaForMaskedLM(config), tmp_path)
     assert model.context_length == 16
     with pytest.raises(UserError, match="more than the model's context length of 16"):
         model.attention_maps("x" * 17)
 
 
 def test_a_target_is_read_where_transformers_does_not_shift_it(tmp_path: Path) -> None:
-    pieces = gpt2_pieces("<s>", "</s>", "<pad>", "<unk>")
     config = transformers.BlenderbotConfig(
-        vocab_size=pieces.get_vocab_size(),
+        vocab_size=PIECES.get_vocab_size(),
         d_model=8,
         encoder_layers=1,
         decoder_layers=1,
@@ -318,12 +323,11 @@ def test_a_target_is_read_where_transformers_does_not_shift_it(tmp_path: Path) -
         decoder_attention_heads=2,
         encoder_ffn_dim=8,
         decoder_ffn_dim=8,
-        decoder_start_token_id=pieces.token_to_id("<s>") or 0,
-        eos_token_id=pieces.token_to_id("</s>"),
+        decoder_start_token_id=PIECES.token_to_id("<s>") or 0,
+        eos_token_id=PIECES.token_to_id("</s>"),
         forced_eos_token_id=None,
-        pad_token_id=pieces.token_to_id("<pad>"),
+        pad_token_id=PIECES.token_to_id("<pad>"),
     )
-    transformers.BlenderbotForConditionalGeneration(config).save_pretrained(tmp_path)
-    with_tokenizer(tmp_path, pieces, {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"})
-    maps = HuggingFaceModel.load(tmp_path).attention_maps("ada", "in Rome")
+    model = loaded(transformers.BlenderbotForConditionalGeneration(config), tmp_path)
+    maps = model.attention_maps("ada", "in Rome")
     assert [one.name for one in maps] == ["encoder", "decoder", "decoder to source"]

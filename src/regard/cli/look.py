@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from regard.edits.edit import Edits
     from regard.explorer.adapters import Adapter
+    from regard.explorer.attention_maps import AttentionMap
     from regard.explorer.head_scores import Head
     from regard.explorer.page import View
     from regard.runs.run import Run
@@ -170,7 +171,8 @@ def head_scores(
         raise UserError("--gradients: needs TEXTS for the loss")
     named = _open(model, **loading)
     adapter = untrained(named) if fresh else named
-    heads, shortest, kind = _measured(adapter, _lines(texts), random, gradients, seed or 0)
+    heads, maps = _measured(adapter, _lines(texts), random, gradients, seed or 0)
+    kind, shortest = maps[0].name, min(len(one.keys) for one in maps)
     names = dict.fromkeys(name for head in heads for name in head.scores)  # of all kinds of layers
     scores = (Column(name, justify="right") for name in names)
     table = Table("head", "pattern", *scores, box=None, pad_edge=False)
@@ -222,11 +224,10 @@ def _device(name: str | None) -> "torch.device | None":
 
 def _measured(
     model: "Run | Adapter", lines: list[str], random: int | None, gradients: bool, seed: int
-) -> "tuple[list[Head], int, str]":
+) -> "tuple[list[Head], list[AttentionMap]]":
     """Return all scores of all heads, on texts and on a repeated random sequence.
 
-    The second value is the number of tokens of the shortest text, or else of the sequence; the
-    third is the kind of attention.
+    The second value is the attention to each text, or else to the sequence.
     """
     from regard.explorer.gradients import gradient_norms
     from regard.explorer.head_scores import head_scores, with_scores
@@ -244,7 +245,7 @@ def _measured(
     if gradients:
         norms = gradient_norms([adapter.gradients(line) for line in lines], maps[0])
         heads = with_scores(heads, {"gradient": norms})
-    return heads, min(len(one.keys) for one in maps), maps[0].name
+    return heads, maps
 
 
 def _shown(name: str, score: float | None) -> str:

@@ -146,7 +146,8 @@ class Row:
         """Return the values of a tuned axis whose mean is at most `within` below the best."""
         curve = {value: score for value, score in self.curve(path).items() if score is not None}
         best = max(curve.values(), default=0.0)
-        return [value for value, score in curve.items() if best - score <= self.within + 1e-9]
+        within = self.within + 1e-9  # 1.0 - 0.95 is rounded to more than 0.05
+        return [value for value, score in curve.items() if best - score <= within]
 
     @property
     def n_waiting(self) -> int:

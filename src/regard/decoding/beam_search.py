@@ -301,8 +301,7 @@ def beam_search(
     """Return the `num_return_sequences` most probable texts of each prompt, the best first.
 
     They are answers or continuations, as in `generate`. `stop_string` truncates the text, not the
-    search. By default, `max_new_tokens` fills the context of the longest prompt, for all
-    rows.
+    search. By default, `max_new_tokens` fills the context of the longest prompt, for all rows.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded; or a setting is out of range.

@@ -4,7 +4,6 @@ import csv
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +21,7 @@ from regard.text.files import (
     RECORDS,
     TextFile,
     content_suffix,
+    decoded,
     inspect_file,
     open_parquet,
     open_text,
@@ -369,6 +369,5 @@ def _parquet_records(file: TextFile) -> Iterator[_Record]:
 
 
 def _cell(value: object) -> str | None:
-    with suppress(UnicodeDecodeError):  # many writers of Parquet store texts as bytes
-        value = value.decode() if isinstance(value, bytes) else value
+    value = decoded(value)
     return value if isinstance(value, str) or value is None else str(value)

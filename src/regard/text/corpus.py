@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from regard.files import decode_json, exists
 from regard.text.files import (
     TextFile,
     content_suffix,
+    decoded,
     find_files,
     has_records,
     inspect_all,
@@ -218,10 +218,12 @@ def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
 
 
 def _cell_text(value: object, field: str, where: str) -> str:
-    """Return a text of a Parquet column, of which many writers store the bytes alone."""
-    with suppress(UnicodeDecodeError):
-        value = value.decode() if isinstance(value, bytes) else value
-    if not isinstance(value, str):
+    """Return the text of a Parquet cell.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    if not isinstance(value := decoded(value), str):
         raise UserError(
             f"{where}: the column {field!r} holds no text; choose another by --text NAME or "
             "data.table.text=NAME"

@@ -8,6 +8,7 @@ import lzma
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
@@ -288,6 +289,13 @@ def open_text(file: TextFile) -> TextIO:
     if path.suffix.lower() not in COMPRESSED:
         return path.open(encoding=file.encoding, newline=None)
     return TextIOWrapper(open_bytes(path), encoding=file.encoding, newline=None)
+
+
+def decoded(value: object) -> object:
+    """Return the text of a cell that a writer of Parquet stored as bytes; others as they are."""
+    with suppress(UnicodeDecodeError):
+        return value.decode() if isinstance(value, bytes) else value
+    return value
 
 
 def open_parquet(path: Path) -> Any:

@@ -29,7 +29,7 @@ from regard.errors import RegardError, UserError, alternatives
 from regard.files import decode_json, hold_lock, publish, sums_of, write_file
 from regard.operating_system import process_cpu_count
 from regard.text.corpus import Piece, batch_pieces
-from regard.text.files import PACKED, has_records
+from regard.text.files import PACKED
 from regard.text.packed import (
     SPLITS,
     Advance,
@@ -118,7 +118,8 @@ def pack_files(
         _require_free(out)
     with held_alone(out):
         read = read_spec(spec, paths, [out])
-        require_field(read)
+        if spec.text_field != "text":  # the default, which need not be there
+            require_records(read)
         with track(read.bytes) as report:
             return pack_corpus(
                 read, out, report, jobs=jobs or process_cpu_count(), tokenizer=tokenizer
@@ -136,14 +137,13 @@ def _require_possible(spec: TextSpec, jobs: int | None) -> None:
         raise UserError(f"jobs={jobs}: expected 1 or more")
 
 
-def require_field(spec: TextSpec) -> None:
-    """Raise for a field of records where there are none; "text" is the default.
+def require_records(spec: TextSpec) -> None:
+    """Raise for a chosen field of records if no file holds any.
 
     Raises:
         UserError: names the first file.
     """
-    records = spec.documents == "records" or any(has_records(file.path) for file in spec.files)
-    if spec.text_field != "text" and not records:
+    if "records" not in spec.kinds:
         raise UserError(
             f"{spec.files[0].path}: has no records with a field {spec.text_field!r}; leave --text "
             "out, or convert the text to JSONL or Parquet"

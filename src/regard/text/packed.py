@@ -29,7 +29,15 @@ from regard.errors import UserError
 from regard.files import changed_file, decode_json, fingerprint_of
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Piece, detect_documents, read_pieces
-from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
+from regard.text.files import (
+    COMPRESSED,
+    PACKED,
+    TextFile,
+    find_files,
+    has_records,
+    inspect_all,
+    inspect_file,
+)
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
 
@@ -67,6 +75,12 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "validation", float(self.validation))  # 0 and 0.0 are one fingerprint
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of documents in the files; JSONL and Parquet always hold records."""
+        found = {"records" if has_records(file.path) else self.documents for file in self.files}
+        return sorted(found, key=lambda kind: kind == "records")
 
     @property
     def bytes(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from regard.metrics import DRAWS, Interval, risk_coverage
+from regard.metrics import Interval, bootstrap, risk_coverage
 
 Metric = Callable[[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]], float]
 """A function of confidence and correctness."""
@@ -129,13 +129,10 @@ def paired_difference(
         outcome = drawn[:, 2].astype(bool)
         return metric(drawn[:, 0], outcome) - metric(drawn[:, 1], outcome)
 
-    rng, draws = np.random.default_rng(seed), list[float]()
-    while len(draws) < DRAWS:
-        drawn = rows[rng.integers(0, len(rows), len(rows))]
-        if np.ptp(drawn[:, 2]) == np.ptp(rows[:, 2]):
-            draws.append(difference(drawn))
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return Interval(difference(rows), float(low), float(high))
+    def has_both(drawn: Float[np.ndarray, "n 3"]) -> bool:
+        return bool(np.ptp(drawn[:, 2]) == np.ptp(rows[:, 2]))
+
+    return bootstrap(rows, difference, seed=seed, defined=has_both)
 
 
 def _checked(

@@ -390,13 +390,12 @@ def _agreements(
     for wording in wordings:
         where = f"paraphrase {wording!r}"
         texts = [Document(wording.replace("{}", subject), where) for subject in about]
-        encoded = encode_documents(run.tokenizer, texts)
-        rows = [template.prompt.around(ids) for ids in encoded]
+        rows = [template.prompt.around(ids) for ids in encode_documents(run.tokenizer, texts)]
         taken = [len(template.open_answer(row)) for row in rows]
         fits = [i for i, n in enumerate(taken) if n < run.recipe.model.context_length]
         if left_out := len(rows) - len(fits):
             warnings.warn(
-                f"paraphrase {wording!r}: is too long for the context of {left_out} of {len(rows)} "
+                f"{where}: is too long for the context of {left_out} of {len(rows)} "
                 "questions, and left out of their agreement",
                 stacklevel=2,
             )

@@ -24,8 +24,8 @@ from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
 from regard.text.corpus import Corpus, Document, Piece, cut_pieces, paths_among, read_documents
-from regard.text.files import PACKED, has_records
-from regard.text.pack import encode_batch, held_alone, pack_corpus, require_field
+from regard.text.files import PACKED
+from regard.text.pack import encode_batch, held_alone, pack_corpus, require_records
 from regard.text.packed import (
     DocumentTokens,
     Header,
@@ -132,8 +132,9 @@ def _prepare_files(
         skip_bad=data.table.skip_bad,
         hint="; or leave such files out with --skip-bad",
     )
-    files, kinds = spec.files, _kinds(spec)
-    require_field(spec)
+    files = spec.files
+    if data.table.text:
+        require_records(spec)
     text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
     join_processes().alone(lambda: _require_intact(text))
     detected = " (detected; --documents chooses)" if data.documents == "auto" else ""
@@ -141,7 +142,7 @@ def _prepare_files(
     facts = {
         "files": len(files),
         "encoding": ", ".join(sorted(encodings)),
-        "documents": f"{text.documents:,} {' and '.join(kinds)}{detected}",
+        "documents": f"{text.documents:,} {' and '.join(spec.kinds)}{detected}",
     }
     origin = describe_origin(TextSource.stage, (), ()) | {
         "inputs": [str(Path(file.path).resolve()) for file in files],
@@ -243,12 +244,6 @@ def remove_other_tokens(run: Run) -> None:
         spec = msgspec.structs.replace(read_header(folder).spec, known=None)
         if spec.fingerprint != run.origin["fingerprint"]:
             shutil.rmtree(folder)
-
-
-def _kinds(spec: TextSpec) -> list[str]:
-    """Return the kinds of documents in files; JSONL and Parquet always hold records."""
-    found = {"records" if has_records(file.path) else spec.documents for file in spec.files}
-    return sorted(found, key=lambda kind: kind == "records")
 
 
 def with_documents(recipe: Recipe, documents: str) -> Recipe:
