@@ -42,15 +42,7 @@ class ExecutionEnvironment:
         """
         if precision not in (known := get_args(TrainingPrecision)):
             raise UserError(f"--precision {precision}: {alternatives(precision, known)}")
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        try:
-            chosen = torch.device(device)
-            if chosen.type not in ("cpu", "cuda"):
-                raise RuntimeError("models don't run on it")
-            torch.empty(0, device=chosen)
-        except (RuntimeError, AssertionError) as error:
-            raise UserError(f"--device {device}: can't be used here: {first_line(error)}") from None
+        chosen = find_device(device)
         if threads is not None and threads < 1:
             raise UserError(f"--threads {threads}: expected 1 or more")
         if threads is not None and threads > MOST_THREADS:
@@ -89,6 +81,24 @@ class ExecutionEnvironment:
             "threads": torch.get_num_threads(),
             "cores": os.cpu_count() or 1,
         }
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of this name; "auto" is a GPU if there is one.
+
+    Raises:
+        UserError: it isn't available.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("models don't run on it")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device {name}: can't be used here: {first_line(error)}") from None
+    return device
 
 
 def processor_name(device: torch.device) -> str:

@@ -39,6 +39,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def typed_message(error: BaseException) -> str:
+    """Return the message of an error; unless it is of an invalid value, with the error's type."""
+    usual = isinstance(error, TypeError | ValueError)
+    return str(error) if usual else f"{type(error).__name__}: {first_line(error)}"
+
+
 def require_list(texts: Iterable[object], name: str) -> None:
     """Raise for a single text, each letter of which would count as a text.
 

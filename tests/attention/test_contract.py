@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from regard.attention import KernelAttention
-from regard.attention.config import BUILT_IN
+from regard.attention.config import BUILT_IN, CHECKED_SHAPE
 from regard.attention.contract import check
-from regard.attention.registry import mechanisms
+from regard.attention.contract_cases import Cases
+from regard.attention.gates import Gate
+from regard.attention.registry import find, mechanisms
 
 INDUCTOR = {"softmax", "elu", "gated-deltanet"}
 """Compiled to machine code: one of each family. Of the others, the compiler traces the graphs."""
@@ -68,3 +70,13 @@ def test_kernel_attention_keeps_it_where_all_keys_fit_a_chunk(name: str) -> None
 
     outcomes = list(check(replace(known, example=example), dtype=torch.float64))
     assert [outcome for outcome in outcomes if outcome.failure] == []
+
+
+@pytest.mark.parametrize(("low", "high"), [(3.0, 5.0), (-5.0, -2.0), (float("-inf"), -2.0)])
+def test_the_contract_draws_gates_of_any_range(low: float, high: float) -> None:
+    """randint raised, outside of any check."""
+    mechanism = find("mamba2")
+    attend = mechanism.example(CHECKED_SHAPE)
+    attend.gates = (Gate("log_decay", low=low, high=high),)
+    gate = Cases(mechanism, torch.float32, torch.device("cpu"), attend).plain().gates["log_decay"]
+    assert low <= float(gate.min()) < float(gate.max()) <= high

@@ -182,3 +182,46 @@ def test_others_are_checked_once(tmp_path: Path) -> None:
     """Draws that a layer seeds are of one kind."""
     assert find(write(tmp_path, FILE)).layers == 1
     assert {mechanism.layers for mechanism in mechanisms().values()} == {1}
+
+
+HEAD = """
+import torch
+from regard.attention import Softmax
+
+class Own(Softmax):
+    '''Own.'''
+    name = "own"
+"""
+BROKEN = {
+    "before super": (
+        "    def __init__(self, *, width: int = 2):\n"
+        "        self.weight = torch.nn.Parameter(torch.zeros(width))\n",
+        r"Own can't be built with .*'width': 2.*AttributeError: cannot assign parameters before",
+    ),
+    "any error": (
+        "    def __init__(self):\n        raise RuntimeError('boom')\n",
+        r"Own can't be built with \{\}: RuntimeError: boom",
+    ),
+    "an option named kind": (
+        "    def __init__(self, *, kind: str = 'a'):\n        super().__init__()\n",
+        "an option can't be named kind",
+    ),
+    "an option with the name of an attribute": (
+        "    def __init__(self, *, state: int = 3):\n        super().__init__()\n",
+        "an option can't be named state",
+    ),
+    "an unknown type": (
+        "    def __init__(self, *, width: 'Unknown' = 3):\n        super().__init__()\n",
+        "types of its arguments can't be read: NameError",
+    ),
+    "features of another type": ('    supports = {"bias"}\n', "supports is a set; write Support"),
+}
+
+
+@pytest.mark.parametrize(("body", "says"), BROKEN.values(), ids=BROKEN)
+def test_broken_custom_mechanisms_are_refused(tmp_path: Path, body: str, says: str) -> None:
+    """They ended in a traceback, or shadowed an attribute."""
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + body)
+    with pytest.raises(UserError, match=says):
+        find(f"{path}:Own")

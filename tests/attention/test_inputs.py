@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention import KernelAttention, Mask, Softmax
+from regard.attention import KernelAttention, Mask, MoBA, Softmax
 from regard.attention.contract_cases import Cases
+from regard.attention.feature_maps import Elu
 from regard.attention.gated import RecurrentAttention
 from regard.attention.registry import mechanisms
 
@@ -65,3 +66,42 @@ def test_documents_are_for_self_attention() -> None:
     mask = Mask.causal() & Mask.documents(torch.zeros(2, 6, dtype=torch.long))
     with pytest.raises(ValueError, match="document"):
         Softmax()(X, X.repeat(1, 1, 2, 1), X.repeat(1, 1, 2, 1), mask=mask)
+
+
+@pytest.mark.parametrize("attend", [Softmax(), KernelAttention(Elu())])
+def test_one_length_for_all_rows_of_a_memory(attend: Softmax | KernelAttention) -> None:
+    """Rows couldn't be reordered: IndexError."""
+    query, key, value = torch.randn(3, 3, 2, 4, 8)
+    mask = Mask.lengths(torch.tensor([2]))
+    memory, order = attend.encode_memory(key, value, mask=mask), torch.tensor([2, 0])
+    out = attend.attend_memory(query[order], memory.reorder(order))
+    torch.testing.assert_close(out, attend(query, key, value, mask=mask)[order])
+    with pytest.raises(ValueError, match="key_lengths of 2 rows don't fit 3 rows"):
+        attend.encode_memory(key, value, mask=Mask.lengths(torch.tensor([2, 2])))
+
+
+@pytest.mark.parametrize(
+    "attend", [Softmax(), MoBA(block_size=2, blocks=2), KernelAttention(Elu())]
+)
+@pytest.mark.parametrize("mask", ["lengths", "documents"])
+def test_masks_of_no_rows(attend: Softmax | KernelAttention, mask: str) -> None:
+    x, none = torch.randn(0, 2, 3, 4), torch.zeros(0, 3, dtype=torch.long)
+    rows = Mask.lengths(none[:, 0]) if mask == "lengths" else Mask.documents(none)
+    assert attend(x, x, x, mask=Mask.causal() & rows).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("mask", "says"),
+    [
+        (Mask.dense(torch.ones(8, 8).bool()), r"\(1, 1, 8, 8\) doesn't fit 4 heads, 16 queries"),
+        (Mask.dense(torch.ones(2, 16, 16).bool()), r"dense mask .* doesn't fit 4 heads"),
+        (Mask.dense(torch.ones(1, 1, 1, 16, 16).bool()), "dense mask .* doesn't fit"),
+        (Mask.block_pairs(torch.ones(1, 2, 2).bool(), size=4), "a block mask for 8 queries"),
+        (Mask.block_pairs(torch.ones(2, 4, 4).bool(), size=4), "a block mask for 2 heads"),
+    ],
+)
+def test_masks_of_other_sizes_are_refused(mask: Mask, says: str) -> None:
+    """With a window, a GPU repeated them over heads and tokens, in silence."""
+    x = torch.randn(1, 4, 16, 16)
+    with pytest.raises(ValueError, match=says):
+        Softmax()(x, x, x, mask=mask & Mask.window(20))

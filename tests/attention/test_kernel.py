@@ -547,3 +547,9 @@ def test_the_draw_is_saved_and_the_count_is_not() -> None:
     other.load_state_dict(attend.state_dict())
     # Exact: the same operations on the same shapes.
     assert torch.equal(attend(x, x, x), other(x, x, x))
+
+
+def test_kernel_weights_of_no_keys() -> None:
+    """`forward` accepted them, `weights` raised IndexError."""
+    query, key = torch.randn(2, 2, 5, 4), torch.randn(2, 2, 0, 4)
+    assert KernelAttention(Elu()).weights(query, key).shape == (2, 2, 5, 0)

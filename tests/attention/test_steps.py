@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention import Attention, Bias, Mask, Softmax, State
+from regard.attention import Attention, Bias, KernelAttention, Mask, Softmax, State
 from regard.attention.contract_cases import TableBias
+from regard.attention.feature_maps import Elu
 
 CPU = torch.device("cpu")
 
@@ -92,3 +93,20 @@ def test_in_any_steps_it_is_causal_attention_of_the_whole(
                 case = Case(query=query, key=key, value=value, bias=table)
                 # Both sides round.
                 assert error(out[row, None, :, :length], expected, case) <= 2
+
+
+@pytest.mark.parametrize("attend", [Softmax(), KernelAttention(Elu())])
+def test_decoding_of_no_rows(attend: Softmax | KernelAttention) -> None:
+    x, keep = torch.randn(0, 2, 3, 4), torch.zeros(0, 3, dtype=torch.bool)
+    state = attend.init_state(0, 2, 4, 4, capacity=8, device=torch.device("cpu"), dtype=x.dtype)
+    _, state = attend.extend(x, x, x, state, attention_mask=keep)
+    out, _ = attend.extend(x[:, :, :1], x[:, :, :1], x[:, :, :1], state)
+    assert out.shape == (0, 2, 1, 4)
+
+
+def test_rows_of_unequal_length_may_all_be_dropped() -> None:
+    x, attend = torch.randn(2, 2, 3, 4), Softmax()
+    state = attend.init_state(2, 2, 4, 4, capacity=8, device=torch.device("cpu"), dtype=x.dtype)
+    keep = torch.tensor([[True, True, True], [True, False, False]])
+    _, state = attend.extend(x, x, x, state, attention_mask=keep)
+    assert state.reorder(torch.zeros(0, dtype=torch.long)).length.tolist() == []

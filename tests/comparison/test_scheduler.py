@@ -19,7 +19,7 @@ from plans import plan_named
 from regard import api
 from regard.comparison import plan
 from regard.comparison.folder import Sweep, join_sweep, read_cells, save_sweep
-from regard.comparison.grid import Grid, Refused
+from regard.comparison.grid import CellSettings, Grid, Refused
 from regard.comparison.plan import estimate, plan_comparison
 from regard.comparison.scheduler import add_to_comparison, choose_executor, train_comparison
 from regard.comparison.suite import train_suite
@@ -254,6 +254,12 @@ def test_a_suite_without_seeds_is_refused(tmp_path: Path) -> None:
 def test_a_number_of_jobs_below_one_is_refused(tmp_path: Path, jobs: int) -> None:
     with pytest.raises(UserError, match=f"jobs={jobs}: expected 1 or more"):
         choose_executor(Grid(task="copy"), tmp_path, jobs)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """All cells failed, and the command succeeded."""
+    with pytest.raises(UserError, match="--device gpu: can't be used here"):
+        choose_executor(Grid(task="copy", cell=CellSettings(device="gpu")), tmp_path, 1)
 
 
 @pytest.mark.parametrize("changed", ["code", "precision"])

@@ -19,6 +19,7 @@ from regard.models.builders import (
     make_model,
 )
 from regard.models.config import (
+    EncoderConfig,
     EncoderDecoderConfig,
     FixedWindowConfig,
     RecurrentConfig,
@@ -26,6 +27,7 @@ from regard.models.config import (
     TiedConfig,
     TransformerConfig,
 )
+from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.models.seq2seq import EncoderDecoder
 from tiny_families import (
     COVERING,
@@ -244,3 +246,22 @@ def test_a_tied_head_is_the_embedding(name: str) -> None:
     body = model.body.decoder if isinstance(model.body, EncoderDecoder) else model.body
     assert isinstance(body.embedding, nn.Embedding)
     assert (scores.weight is body.embedding.weight) == config.tie_head
+
+
+@pytest.mark.parametrize("kind", [ClassificationHeadConfig, TokenClassificationHeadConfig])
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (("O",), "needs at least two labels, not 'O' alone"),
+        (("x", "y", "x"), "lists 'x' 2 times; write each label once"),
+    ],
+)
+def test_one_label_or_a_label_twice_is_refused(
+    kind: type[ClassificationHeadConfig | TokenClassificationHeadConfig],
+    labels: tuple[str, ...],
+    says: str,
+) -> None:
+    """A run trained to a loss of 0, or with a class that no row has."""
+    config = EncoderConfig(d_model=8, n_heads=2, n_layers=1, context_length=8)
+    with pytest.raises(UserError, match=says):
+        make_model(config, kind(labels=labels), 5)

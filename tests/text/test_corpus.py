@@ -129,6 +129,11 @@ def test_paths_and_texts_are_not_mixed(tmp_path: Path) -> None:
     assert len(read_documents(array)) == 2
 
 
+def test_a_text_is_no_name_of_a_file() -> None:
+    with pytest.raises(UserError, match=r"'Ada .*no such file; to train on a text itself, give"):
+        find_packed("Ada was born.\n" * 1000)
+
+
 def test_bytes_of_parquet_are_decoded(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")

@@ -272,7 +272,7 @@ def _training(recipe: Any) -> list[Example]:
 # too long
 
 
-LONG = examples(("a" * 400, "b"), ("a" * 10, "b"), ("a" * 321, "b"))
+LONG = examples(("a" * 400, "b"), ("a" * 10, "b"), ("a" * 321, "c"))
 
 
 @pytest.mark.parametrize(
@@ -295,17 +295,18 @@ def test_long_texts_are_cut_and_told(family: str, cut: str, kept: str) -> None:
 def test_words_beyond_the_block_are_not_asked_for() -> None:
     recipe = task_recipe("tagging", "encoder, tags", "tokenizer.kind=characters")
     with pytest.warns(UserWarning, match="1 of 2 texts"):
-        plan = plan_task(NOWHERE, recipe, examples(("a " * 200, "X " * 200), ("b", "X")))
+        plan = plan_task(NOWHERE, recipe, examples(("a " * 200, "X " * 200), ("b", "Y")))
     batch = plan.sampler.batch(0)
     assert batch.input_ids.shape[1] == 320
     assert batch.n_targets == 160 + 1
 
 
 def test_texts_that_fit_are_not_warned_of() -> None:
+    short = examples(("a" * 10, "b"), ("a", "c"))
     for family in FAMILIES:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            plan_task(NOWHERE, task_recipe("classification", family), LONG[1:2])
+            plan_task(NOWHERE, task_recipe("classification", family), short)
 
 
 def test_an_encoder_may_read_more_than_its_decoder_writes() -> None:
@@ -367,9 +368,9 @@ def test_a_row_is_reconstructed_by_a_head_for_it(family: str, tmp_path: Path) ->
             r"^my\.tsv:2: the label 'ant' is none of .*: zebra, bee$",
         ),
         (
-            task_recipe("tagging", "encoder, tags", 'head.labels=["X"]'),
+            task_recipe("tagging", "encoder, tags", 'head.labels=["X", "Z"]'),
             TAGS,
-            r"^my\.tsv:1: the label 'Y' is none of those that the model knows: X$",
+            r"^my\.tsv:1: the label 'Y' is none of those that the model knows: X, Z$",
         ),
         *(
             (

@@ -216,8 +216,14 @@ class Attention(nn.Module, ABC):
         self.require_support("cross")
         for field in sorted((mask.restrictions if mask else frozenset()) - {"key_lengths"}):
             raise ValueError(f"the memory of {self.name} attention takes lengths, not {field}")
-        if mask is None or mask.key_lengths is None:
-            mask = Mask.lengths(torch.full((len(key),), key.shape[2], device=key.device))
+        rows, keys = len(key), key.shape[2]
+        lengths = None if mask is None else mask.key_lengths
+        if mask is None or lengths is None:
+            lengths = torch.full((rows,), keys, device=key.device)
+            mask = Mask.lengths(lengths)
+        mask.require_fit(rows, keys, keys)
+        if len(lengths) != rows:  # one length for all rows
+            mask = Mask.lengths(lengths.expand(rows))
         return self._encode_memory(key, value, mask)
 
     def attend_memory(self, query: Queries, memory: State) -> Outputs:
@@ -286,7 +292,7 @@ class Attention(nn.Module, ABC):
                 "sizes, and a number of query heads that is a multiple of the key heads"
             )
         if mask is not None:
-            self._validate_mask(mask, queries[0], queries[2], keys[2])
+            self._validate_mask(mask, queries[0], queries[1], queries[2], keys[2])
         if bias is not None:
             self._validate_bias(bias)
         if queries[2] != keys[2]:
@@ -296,7 +302,7 @@ class Attention(nn.Module, ABC):
         if self.gates or gates:
             self._validate_gates(gates, query, key, value)
 
-    def _validate_mask(self, mask: Mask, rows: int, queries: int, keys: int) -> None:
+    def _validate_mask(self, mask: Mask, rows: int, heads: int, queries: int, keys: int) -> None:
         if not isinstance(mask, Mask):
             raise TypeError(
                 f"the mask is a {type(mask).__name__}: expected a Mask; for a tensor of allowed "
@@ -304,6 +310,8 @@ class Attention(nn.Module, ABC):
             )
         self.require_support(*sorted(mask.restrictions))
         mask.require_fit(rows, queries, keys)
+        if not torch.compiler.is_compiling():  # comparisons would fix sizes
+            mask.require_pairs(heads, queries, keys)
 
     def _validate_bias(self, bias: AnyBias) -> None:
         if adds_vectors(bias):

@@ -329,7 +329,7 @@ class SlidingWindow(BlockSparse):
     def table(
         self, heads: int, blocks: int, *, causal: bool, device: torch.device
     ) -> Int[Tensor, "1 blocks slots"]:
-        side = -(-self.size // self.block_size)
+        side = min(-(-self.size // self.block_size), blocks)
         own = torch.arange(blocks, device=device)[:, None]
         table = own + torch.arange(-side, 1 if causal else side + 1, device=device)
         return table.masked_fill((table < 0) | (table >= blocks), -1)[None]

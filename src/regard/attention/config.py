@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from regard.attention import custom
 from regard.config import Config, OpenConfig, Positive
-from regard.errors import UnsupportedError, UserError, alternatives
+from regard.errors import RegardError, UnsupportedError, UserError, alternatives, typed_message
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention
@@ -340,8 +340,12 @@ class _FromSignature(AttentionConfig):
             supplied = {name: getattr(shape, name) for name in self.supplied}
             made: Attention = self.mechanism(**options, **supplied)
             return made
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{kind} can't be built with {options}: {error}") from error
+        except RegardError:
+            raise
+        except Exception as error:  # a custom mechanism may raise anything
+            raise UserError(
+                f"{kind} can't be built with {options}: {typed_message(error)}"
+            ) from error
 
 
 def config_type(kind: str) -> type[Config]:
@@ -385,6 +389,7 @@ def _config_of(kind: str, found: Any) -> type[Config]:
     if isinstance(found, type) and issubclass(found, AttentionConfig) and issubclass(found, Config):
         if not hasattr(found, "supports"):
             raise UserError(f"{kind}: lacks supports")
+        _require_features(kind, found)
         if found.__struct_config__.tag == kind:
             return found
         return custom.tagged(kind, found, (), {"__doc__": found.__doc__})
@@ -394,11 +399,25 @@ def _config_of(kind: str, found: Any) -> type[Config]:
     missing += [field for field in ("name", "supports") if not hasattr(found, field)]
     if missing:
         raise UserError(f"{kind}: lacks {', '.join(missing)}")
+    _require_features(kind, found)
     options, supplied = custom.split_signature(kind, found, frozenset(LayerShape.__annotations__))
     described = ("supports", "time", "state", "paper", "gating", "check_options", "check_inputs")
     namespace = {name: getattr(found, name) for name in described if hasattr(found, name)}
     namespace |= {"mechanism": found, "supplied": supplied, "__doc__": found.__doc__}
+    for name, *_ in options:
+        if name in {"kind", *dir(_FromSignature), *namespace}:
+            raise UserError(
+                f"{kind}: an option can't be named {name}, as all configurations have a {name}; "
+                "rename it"
+            )
     return custom.tagged(kind, _FromSignature, options, namespace)
+
+
+def _require_features(kind: str, found: Any) -> None:
+    """Raise unless the features of a class are a `Support`."""
+    if not isinstance(found.supports, Support):
+        given = type(found.supports).__name__
+        raise UserError(f"{kind}: supports is a {given}; write Support(masks=..., bias=...)")
 
 
 def _is_mechanism(found: Any) -> bool:

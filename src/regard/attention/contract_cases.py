@@ -208,7 +208,8 @@ class Cases:
 
         def gate(declared: Gate) -> Tensor:
             shape = declared.shape(query, key, value)
-            low, high = max(declared.low, -1.0), min(declared.high, 2.0)
+            low = max(declared.low, min(-1.0, declared.high - 1.0))
+            high = min(declared.high, max(2.0, low + 1.0))
             return quarters(round(4 * low), round(4 * high), *shape)
 
         query = quarters(low, high, BATCH, HEADS, queries, D)

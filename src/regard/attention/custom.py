@@ -71,7 +71,12 @@ def split_signature(
     Raises:
         UserError: a required argument isn't keyword-only.
     """
-    hints = get_type_hints(class_.__init__, include_extras=True)  # type: ignore[misc]
+    try:
+        hints = get_type_hints(class_.__init__, include_extras=True)  # type: ignore[misc]
+    except Exception as error:  # an annotation may be any text
+        raise UserError(
+            f"{kind}: the types of its arguments can't be read: {type(error).__name__}: {error}"
+        ) from error
     options: list[Any] = []
     for name, parameter in signature(class_).parameters.items():
         if parameter.kind is not Parameter.KEYWORD_ONLY:

@@ -118,6 +118,8 @@ class KernelAttention(Attention):
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
+        if not key.shape[2]:
+            return at_least_float32(query).new_zeros(*query.shape[:3], 0)
         with without_autocast(query):
             weights = self._matrix(query, key, mask or Mask())
             sums = torch.cat([weights.sums, weights.sums.sum(-1, keepdim=True)], -1)
@@ -290,8 +292,9 @@ class KernelAttention(Attention):
                 sums = sums.mul_((before - maximum).exp()[..., None])
                 of_key = of_key * (scale - maximum).exp()[..., None]
             sums.addcmul_(of_key.mT, with_one(at_least_float32(value)))
-            read = of_query.reshape(query.shape[0], sizes[1], -1, of_query.shape[-1]) @ sums
-        out = self._divide(read.reshape(*query.shape[:3], -1), None).to(query.dtype)
+            grouped = query.shape[0], sizes[1], sizes[0] // sizes[1], of_query.shape[-1]
+            read = of_query.reshape(grouped) @ sums
+        out = self._divide(read.reshape(*query.shape[:3], sums.shape[-1]), None).to(query.dtype)
         return out, KernelState(sums, maximum[..., 0], state.length + 1)
 
     def _absorb(self, key: Tensor, value: Tensor, hidden: Tensor) -> Carry:

@@ -26,6 +26,19 @@ class Blocks:
     """Queries, and keys, in a block."""
     allowed: Bool[Tensor, "#heads query_blocks key_blocks"]
 
+    def require_fit(self, queries: int, keys: int) -> None:
+        """Raise unless the blocks cover these queries and keys.
+
+        Raises:
+            ValueError: names the sizes.
+        """
+        rows, columns = (self.size * n for n in self.allowed.shape[1:])
+        if rows < queries or columns < keys:
+            raise ValueError(
+                f"a block mask for {rows} queries and {columns} keys doesn't fit "
+                f"{queries} queries and {keys} keys"
+            )
+
     def refined(self, size: int) -> Bool[Tensor, "#heads query_blocks key_blocks"]:
         """Return the same in smaller blocks, of a size that divides this one."""
         times = self.size // size
@@ -209,6 +222,25 @@ class Mask:
                 )
         self._require_documents(queries, keys)
 
+    def require_pairs(self, heads: int, queries: int, keys: int) -> None:
+        """Raise unless blocks and `allowed` are for these heads, or one for all, and these tokens.
+
+        Raises:
+            ValueError: names the sizes.
+        """
+        if self.blocks is not None:
+            self.blocks.require_fit(queries, keys)
+            if (own := len(self.blocks.allowed)) not in (1, heads):
+                raise ValueError(f"a block mask for {own} heads doesn't fit {heads} heads")
+        if self.allowed is None:
+            return
+        pairs = zip(self.allowed.shape[1:], (heads, queries, keys), strict=False)
+        if self.allowed.ndim != 4 or any(own not in (1, n) for own, n in pairs):
+            raise ValueError(
+                f"a dense mask of shape {tuple(self.allowed.shape)} doesn't fit {heads} heads, "
+                f"{queries} queries and {keys} keys"
+            )
+
     def _require_documents(self, queries: int, keys: int) -> None:
         ids = self.document_ids
         if ids is not None and not ids.shape[1] == queries == keys:
@@ -260,7 +292,7 @@ class Mask:
 
     def _to_dense(self, queries: int, keys: int, device: torch.device) -> Tensor:
         rows = [len(x) for x in (self.key_lengths, self.document_ids) if x is not None]
-        row = torch.arange(max([1, *rows]), device=device)[:, None, None, None]
+        row = torch.arange(max(rows, default=1), device=device)[:, None, None, None]
         query = self.query_positions(queries, keys, device)[:, None]
         key = torch.arange(keys, device=device)[None, None, None]
         parts = [self.between(row, query, key)]
@@ -284,22 +316,17 @@ class Mask:
         if self.window_size is not None:
             parts.append((query - key).abs() <= self.window_size)
         if (lengths := self.key_lengths) is not None:
-            parts.append(key < lengths[row % len(lengths)])
+            parts.append(key < lengths[row % max(len(lengths), 1)])
         if (ids := self.document_ids) is not None:
-            row, last = row % len(ids), ids.shape[1] - 1
+            row, last = row % max(len(ids), 1), ids.shape[1] - 1
             parts.append(ids[row, query.clamp(0, last)] == ids[row, key.clamp(0, last)])
         return reduce(and_, parts)
 
 
 def _spread(blocks: Blocks, queries: int, keys: int) -> Bool[Tensor, "#heads queries keys"]:
     """Return a block mask as a mask of tokens."""
-    pairs = blocks.refined(1)
-    if pairs.shape[1] < queries or pairs.shape[2] < keys:
-        raise ValueError(
-            f"a block mask for {pairs.shape[1]} queries and {pairs.shape[2]} keys doesn't fit "
-            f"{queries} queries and {keys} keys"
-        )
-    return pairs[:, :queries, :keys]
+    blocks.require_fit(queries, keys)
+    return blocks.refined(1)[:, :queries, :keys]
 
 
 def _both(combine: Callable[[T, T], T], first: T | None, second: T | None) -> T | None:

@@ -47,7 +47,7 @@ class MoBA(Softmax):
     """Softmax over the query's own block of keys and the earlier ones with the highest q·k̄.
 
     Lu et al., 2025, arXiv:2502.13189; k̄ is the mean key of a block. Blocks restart at each
-    document. Blocks that tie with the last one chosen are chosen too.
+    document, which must be contiguous. Blocks that tie with the last one chosen are chosen too.
 
     >>> key = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]])  # batch, heads, tokens, width
     >>> query = torch.tensor([[[[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]]])
@@ -94,6 +94,7 @@ class MoBA(Softmax):
         dense, keys = super().allowed(mask, query, key), key.shape[2]
         assert mask is not None
         assert dense is not None
+        mask.require_contiguous(self.name)
         hidden = None if mask.key_lengths is None else mask.padding(keys, key.device)
         return self._chosen(query, key, self._places(mask, keys, key.device), hidden) & dense
 
@@ -309,7 +310,9 @@ class MoBA(Softmax):
             return Places(blocks, torch.zeros_like(blocks), -(-n // self.block_size))
         starts = document_starts(ids)
         blocks = ((at - starts) % self.block_size == 0).cumsum(1) - 1
-        number = n if torch.compiler.is_compiling() else int(blocks.max()) + 1
+        # The maximum of no block is undefined.
+        fixed = torch.compiler.is_compiling() or not blocks.numel()
+        number = n if fixed else int(blocks.max()) + 1
         return Places(blocks, blocks.gather(1, starts), number)
 
     def _chosen(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from regard.attention.config import AttentionConfig, config_type, known_kinds
-from regard.errors import UserError
+from regard.errors import RegardError, UserError, typed_message
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention
@@ -61,6 +61,10 @@ def find(kind: str) -> Mechanism:
         raise UserError(
             f"{kind}: {error}; give it a default, or set it in a class attribute check_options"
         ) from None
+    except RegardError:
+        raise
+    except Exception as error:  # a custom configuration may raise anything
+        raise UserError(f"{kind} can't be built: {typed_message(error)}") from error
     if type_.supports != config.supports:
         raise UserError(f"{kind}: {type_.__name__}.supports is not that of {config.__name__}")
     return Mechanism(

@@ -213,7 +213,7 @@ class KeyValueCache(RowState):
 
     def _tightened(self) -> Self:
         """Return the state with the exact smallest and largest length, instead of bounds."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not len(self.behind):
             return self
         least, most = torch.stack(torch.aminmax(self.behind)).tolist()
         behind, longest = self.behind - least, self.longest - least

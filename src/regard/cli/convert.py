@@ -56,7 +56,7 @@ def convert(
     if steps is not None or text is not None:
         require_continuing(override(parent.recipe, settings))
     chosen = ExecutionOptions.choose(**execution)
-    before = _score(parent, parent, text)
+    before = _score_before(parent, text)
     made = start.convert(parent, out, settings)
     for name, tensors in (("new", "new_tensors"), ("dropped", "dropped_tensors")):
         if tensors in made.origin:
@@ -91,6 +91,21 @@ def _train(made: "Run", steps: int, options: "ExecutionOptions") -> None:
             f"stopped and saved in {made.path}. To train it: regard train text FILE --from "
             f"{quote(str(made.path))} --out NEW"
         ) from None
+
+
+def _score_before(run: "Run", text: Path | None) -> "TextScore | None":
+    """Score the run to convert; None if there is no text, or its own can't be scored any more.
+
+    Raises:
+        UserError: a text is given, and can't be scored.
+    """
+    try:
+        return _score(run, run, text)
+    except UserError as error:
+        if text is not None:
+            raise
+        click.echo(f"before: no perplexity: {error}")
+        return None
 
 
 def _score(run: "Run", parent: "Run", text: Path | None) -> "TextScore | None":

@@ -34,7 +34,9 @@ from regard.comparison.ray_tasks import connect_to_ray, run_on_ray
 from regard.comparison.slurm_jobs import require_slurm, run_on_slurm
 from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
+from regard.environment import find_device
 from regard.errors import UserError
+from regard.files import read_table
 from regard.runs.code import code_hashes
 from regard.training.checkpoint import newest_checkpoint
 from regard.training.loggers import read_metrics
@@ -72,6 +74,7 @@ def train_comparison(
             for one in planned.combinations
         ]
         sweep = join_sweep(out, planned.sweep)
+        _require_own_task(add)
         _require_precision(add, settings.precision)
         cells_before = read_cells(out)
         outdated = [cell for cell in cells_before if _is_outdated(cell, new)]
@@ -94,6 +97,7 @@ def add_to_comparison(out: Path, runs: Sequence[Path]) -> Comparison:
     """
     sweep = load_sweep(out)
     with locked(out):
+        _require_own_task(runs)
         _require_precision(runs, sweep.cell.precision)
         require_equal([*read_cells(out), *map(_read_added, runs)], (), sweep)
         cells = [add_run(out, run, sweep.cell) for run in runs]
@@ -117,6 +121,22 @@ def _read_added(run: Path) -> Cell:
     return replace(read_cell(run), settings=None)
 
 
+def _require_own_task(runs: Sequence[Path]) -> None:
+    """Check that runs were trained as cells are: from scratch, on what their task generates.
+
+    Raises:
+        UserError: one began with the weights of another run, or was trained on files.
+    """
+    for run in runs:
+        origin = read_table(run / "origin.json") if (run / "origin.json").is_file() else {}
+        if origin.get("parent") or origin.get("inputs"):
+            how = f"from {origin['parent']}" if origin.get("parent") else "on a file"
+            raise UserError(
+                f"--add {run}: was trained {how}, but cells are trained from scratch on examples "
+                "that the task generates; add a run trained without --from and files"
+            )
+
+
 def _require_precision(runs: Sequence[Path], precision: str) -> None:
     """Check that runs were trained in the precision of the cells.
 
@@ -137,13 +157,14 @@ def choose_executor(grid: Grid, out: Path, jobs: int | None) -> Executor:
     """Return the executor of a grid, for `jobs` cells at a time.
 
     Raises:
-        UserError: a library is missing, or there is no cluster.
+        UserError: a library is missing, or there is no such device or cluster.
     """
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs={jobs}: expected 1 or more")
     threads = grid.cell.threads
     match grid.executor:
         case LocalConfig():
+            find_device(grid.cell.device)  # else each cell would fail
             jobs = jobs or default_jobs(threads)
             return partial(run_locally, jobs=jobs, log=out / LOG, device=grid.cell.device)
         case SlurmConfig() as config:

@@ -210,20 +210,33 @@ class Run:
 def ancestors(path: Path, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the provenance of a run's ancestors, the nearest first.
 
-    If the folder of an ancestor is missing, it is searched at the same place relative to the run's:
-    both may have been moved together.
+    If an ancestor isn't in its folder, it is searched at the same place relative to the run's: both
+    may have been moved together.
     """
     now = path.absolute()
     before = origin.get("run_folder", str(now))
-    return [one | {"run": _moved(one["run"], before, now)} for one in origin.get("ancestors", ())]
+    return [one | {"run": _moved(one, before, now)} for one in origin.get("ancestors", ())]
 
 
-def _moved(folder: str, before: str, now: Path) -> str:
+def _moved(ancestor: Mapping[str, Any], before: str, now: Path) -> str:
+    folder = str(ancestor["run"])
     try:
-        there = Path(os.path.normpath(now / os.path.relpath(folder, before)))
-    except ValueError:  # on Windows, on another drive: they weren't moved together
+        there = os.path.normpath(now / os.path.relpath(folder, before))
+        return there if is_missing(ancestor) and not is_missing(ancestor, there) else folder
+    except (ValueError, UserError):  # on another drive of Windows; a damaged origin.json
         return folder
-    return str(there) if there.exists() and not Path(folder).exists() else folder
+
+
+def is_missing(ancestor: Mapping[str, Any], folder: str | None = None) -> bool:
+    """Whether an ancestor's folder is gone, or holds a run of other data by now.
+
+    `folder` is searched instead of the recorded one.
+    """
+    where = ancestor["run"] if folder is None else folder
+    origin = Path(where, "origin.json")
+    if origin.is_file():
+        return read_table(origin).get("fingerprint") != ancestor.get("fingerprint")
+    return not origin.parent.exists() and not where.startswith("hf:")
 
 
 def load(
@@ -299,16 +312,20 @@ def describe_origin(
     """Return the origin of a run: its stage, and inputs, fingerprint and sizes of its data."""
     places = [document.where for document in corpus] + [question.where for question in questions]
     files = dict.fromkeys(re.sub(r":\d+$", "", place) for place in places)
-    pairs = [[*q.asked, *([] if q.second is None else [q.second]), q.answer] for q in questions]
-    data = msgspec.json.encode([[document.text for document in corpus], pairs])
     return {
         "regard": regard.__version__,
         "stage": stage,
         "inputs": [str(Path(name).resolve()) for name in files if Path(name).is_file()],
-        "fingerprint": fingerprint_of(data),
+        "fingerprint": data_fingerprint(corpus, questions),
         "documents": len(corpus),
         "questions": len(questions),
     }
+
+
+def data_fingerprint(corpus: Sequence[Document], questions: Sequence[Example]) -> str:
+    """Return a hash of the texts of documents, questions and answers."""
+    pairs = [[*q.asked, *([] if q.second is None else [q.second]), q.answer] for q in questions]
+    return fingerprint_of(msgspec.json.encode([[document.text for document in corpus], pairs]))
 
 
 def _made_for(run: Run) -> dict[str, Any]:

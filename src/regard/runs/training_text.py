@@ -16,9 +16,9 @@ from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
-from regard.files import decode_json, read_table, to_json, write_file
+from regard.files import decode_json, to_json, write_file
 from regard.runs.recipe import Recipe, load_recipe
-from regard.runs.run import Run, ancestors
+from regard.runs.run import Run, ancestors, data_fingerprint, is_missing
 from regard.tasks.examples import Example, read_questions, subject_of
 from regard.tasks.registry import read_rows
 from regard.tasks.rows import count_duplicates, load_rows
@@ -82,7 +82,7 @@ def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
     path = given or _nearest(run, RUN_INDEX)
     if path is not None:
         return open_index(path)
-    gone = [one["run"] for one in ancestors(run.path, run.origin) if _is_missing(one)]
+    gone = [one["run"] for one in ancestors(run.path, run.origin) if is_missing(one)]
     if gone:
         warnings.warn(
             f"{run.path}: no index is found, and these ancestors are missing, or were replaced by "
@@ -94,19 +94,11 @@ def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
 
 def _folders(run: Run) -> list[Path]:
     found = ancestors(run.path, run.origin)
-    return [run.path, *(Path(one["run"]) for one in found if not _is_missing(one))]
+    return [run.path, *(Path(one["run"]) for one in found if not is_missing(one))]
 
 
 def _nearest(run: Run, name: str) -> Path | None:
     return next((path for folder in _folders(run) if (path := folder / name).exists()), None)
-
-
-def _is_missing(ancestor: Mapping[str, Any]) -> bool:
-    """Whether an ancestor's folder is gone, or holds a run of other data by now."""
-    origin = Path(ancestor["run"], "origin.json")
-    if origin.is_file():
-        return read_table(origin).get("fingerprint") != ancestor.get("fingerprint")
-    return not origin.parent.exists() and not ancestor["run"].startswith("hf:")
 
 
 # Packed corpora, and files of questions
@@ -139,12 +131,40 @@ def training_corpora(run: Run) -> list[PackedCorpus]:
 
 
 def trained_questions(run: Run) -> dict[Path, list[Example]]:
-    """Return the question files that trained a run and its parents, as far as they still exist."""
+    """Return the question files that trained a run and its parents.
+
+    Files that are missing, or hold other questions than in training, are left out.
+    """
+    found = _read_files(run)
+    changed = _changed(run, found)
+    return {path: questions for path, questions in found.items() if path not in changed}
+
+
+def changed_files(run: Run) -> list[Path]:
+    """Return the files that hold other questions than those that trained a run and its ancestors.
+
+    Either they changed, or training was on a part of them. Files of pretraining aren't compared.
+    """
+    return _changed(run, _read_files(run))
+
+
+def _changed(run: Run, read: Mapping[Path, Sequence[Example]]) -> list[Path]:
+    changed = list[Path]()
+    for origin in (run.origin, *run.origin.get("ancestors", ())):
+        paths = list(map(Path, origin.get("inputs", ())))
+        if origin.get("stage") in _QUESTION_STAGES and all(path.is_file() for path in paths):
+            questions = list(chain.from_iterable(read.get(path, ()) for path in paths))
+            if paths and data_fingerprint((), questions) != origin.get("fingerprint"):
+                changed += paths
+    return list(dict.fromkeys(changed))
+
+
+def _read_files(run: Run) -> dict[Path, list[Example]]:
+    """Return the questions in the training files that can be read."""
     found = dict[Path, list[Example]]()
-    for path in training_files(run):
-        if path.is_file():
-            with suppress(UserError):  # a corpus in JSONL
-                found[path] = read_questions(path)
+    for path in filter(Path.is_file, training_files(run)):
+        with suppress(UserError):  # a corpus in JSONL
+            found[path] = read_questions(path)
     return found
 
 
@@ -167,7 +187,8 @@ def training_files(run: Run) -> list[Path]:
 def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
     """Return how many examples have a text that the run or an ancestor was trained on.
 
-    None if the origin names no files of examples, or one of them is missing or unreadable.
+    None if the origin names no files of examples, or one of them is missing, unreadable, or holds
+    other examples than in training.
     """
     task = run.recipe.task
     is_rows = isinstance(task, TextTaskConfig)
@@ -177,8 +198,9 @@ def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
     with suppress(UserError):
         if isinstance(task, TextTaskConfig):
             return count_duplicates(_training_rows(run, task), examples)
-        if found := trained_questions(run).values():
-            return count_duplicates(chain(*found), examples)
+        found = _read_files(run)
+        if found and not _changed(run, found):
+            return count_duplicates(chain(*found.values()), examples)
     return None
 
 
@@ -186,12 +208,12 @@ def _training_rows(run: Run, task: TextTaskConfig) -> Iterator[Example]:
     """Yield the rows that trained a run and its ancestors of the task, without their held-out ones.
 
     Raises:
-        UserError: a file or an ancestor is missing.
+        UserError: a file or an ancestor is missing, or files hold other rows than in training.
     """
     yield from _rows_of(run.path, run.recipe, run.origin, task)
     for one in ancestors(run.path, run.origin):
         if one.get("stage") == task.__struct_config__.tag and one.get("inputs"):
-            if _is_missing(one):
+            if is_missing(one):
                 raise UserError(f"{one['run']}: is missing, or was replaced by another run")
             folder = Path(one["run"])
             yield from _rows_of(folder, load_recipe(folder), one, task)
@@ -199,12 +221,14 @@ def _training_rows(run: Run, task: TextTaskConfig) -> Iterator[Example]:
 
 def _rows_of(
     folder: Path, recipe: Recipe, origin: Mapping[str, Any], task: TextTaskConfig
-) -> Iterator[Example]:
+) -> list[Example]:
     table = msgspec.structs.replace(recipe.data.table, skip_bad=True)
     held_out = set(map(_identity, load_rows(folder) or ()))
-    for path in origin["inputs"]:
-        rows = read_rows(task, Path(path), table).examples
-        yield from (row for row in rows if _identity(row) not in held_out)
+    read = (read_rows(task, Path(path), table).examples for path in origin["inputs"])
+    rows = [row for row in chain.from_iterable(read) if _identity(row) not in held_out]
+    if data_fingerprint((), rows) != origin.get("fingerprint"):
+        raise UserError(f"{folder}: was trained on other rows than those of its files now")
+    return rows
 
 
 def _identity(row: Example) -> tuple[str, str, str | None]:
@@ -215,11 +239,12 @@ def _identity(row: Example) -> tuple[str, str, str | None]:
 def is_training_text(run: Run, path: Path) -> bool:
     """Return whether a run or an ancestor was trained on a file, or on all files of a folder.
 
-    The files of those with packed text are compared by content; of others, and of ancestors that
-    are missing or were replaced, by name.
+    The files of packed texts are compared by content; others, and those of ancestors that are
+    missing or were replaced, by name.
     """
     origins = [{"run": str(run.path), **run.origin}, *ancestors(run.path, run.origin)]
     present, names, sums = _folders(run), set[str](), set[str]()
+    packed = {one for origin in origins for one in origin.get("packed", ())}
     for origin in origins:
         folder = Path(origin["run"])
         with suppress(UserError):  # there is no packed text, or it is damaged
@@ -227,6 +252,11 @@ def is_training_text(run: Run, path: Path) -> bool:
                 sums |= {file.sha256 for file in read_header(folder / TOKENS).spec.files}
                 continue
         names.update(origin.get("inputs", ()))
+    for corpus in map(Path, names):
+        with suppress(UserError):  # it is no packed corpus, or was replaced by another
+            header = read_header(corpus)
+            if header.fingerprint in packed:
+                sums |= {file.sha256 for file in header.spec.files}
     return all(
         str(file.resolve()) in names or (sums and inspect_file(file).sha256 in sums)
         for file in find_files([path])

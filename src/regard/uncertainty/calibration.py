@@ -76,7 +76,7 @@ def calibrate_run(
     """Fit the confidence of a run and find the threshold below which it abstains.
 
     A random third of the questions fits the confidence; the rest test thresholds. No subject may
-    occur in a question file that the run was trained on and that still exists.
+    occur in a question file that the run was trained on, as far as it is as it was then.
 
     Raises:
         UserError: the questions lack answers, can't be read, are too few or were trained on.

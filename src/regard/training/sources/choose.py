@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from regard.errors import UserError, alternatives
+from regard.files import exists
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
 from regard.tasks.examples import Examples, require_answers
@@ -112,8 +113,10 @@ def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
     A path is a packed corpus, or a folder of packed corpora.
 
     Raises:
-        UserError: some are packed, and others aren't; or `mix` doesn't fit.
+        UserError: there is no such file; some are packed, and others aren't; or `mix` doesn't fit.
     """
+    if isinstance(corpus, str) and not exists(corpus):
+        raise UserError(f"{corpus[:60]!r}: no such file; to train on a text itself, give [text]")
     paths = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
     packed = _packed_among(paths) if isinstance(paths, Sequence) else []
     if mix is not None and not packed:
