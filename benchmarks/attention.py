@@ -19,7 +19,17 @@ from typing import Any, get_args
 
 import measure
 import torch
-from contestants import CONTESTANTS, PAIRS, Contestant, Inputs, Pair, Work, sdpa_backends
+from contestants import (
+    CONTESTANTS,
+    MODES,
+    PAIRS,
+    TITLES,
+    Contestant,
+    Inputs,
+    Pair,
+    Work,
+    sdpa_backends,
+)
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -27,8 +37,6 @@ from rich.table import Table
 
 from regard.attention.cost import Mode
 
-MODES: tuple[Mode, ...] = ("forward", "training")
-TITLES = {"forward": "forward", "training": "forward and backward"}
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 GROWTH = 1.1
 """What the memory of a linear mechanism may grow with, as a power of the length."""
@@ -191,31 +199,14 @@ def verdict(holds: bool | None) -> str:
     return "" if holds is None else "yes" if holds else "NO"
 
 
-def table(title: str, *columns: str) -> Table:
-    """The first two columns are words, the others numbers."""
-    made = Table(title=title)
-    for i, column in enumerate(columns):
-        made.add_column(column, justify="left" if i < 2 else "right")
-    return made
-
-
 def time_table(comparisons: Sequence[Comparison]) -> Table:
     """Ours beside the peers."""
     first = comparisons[0].ours
-    made = table(
+    made = measure.table(
         f"{first.n} tokens, {TITLES[first.mode]}",
-        *(
-            "ours",
-            "peer",
-            "ms",
-            "peer's ms",
-            "ratio",
-            "quartiles",
-            "claim",
-            "holds",
-            "MiB",
-            "peer's MiB",
-        ),
+        *("ours", "peer", "ms", "peer's ms", "ratio", "quartiles", "claim", "holds"),
+        *("MiB", "peer's MiB"),
+        words=2,
     )
     for c in comparisons:
         made.add_row(
@@ -233,9 +224,10 @@ def time_table(comparisons: Sequence[Comparison]) -> Table:
 
 def cost_table(results: Sequence[Result], rates: Rates) -> Table:
     """What ours should cost, and how far the time is from that."""
-    made = table(
+    made = measure.table(
         f"{results[0].n} tokens, {TITLES[results[0].mode]}: what it should cost",
         *("mechanism", "bound by", "ms", "GFLOP", "MB", "GFLOP/s", "GB/s", "least time / time"),
+        words=2,
     )
     for r in results:
         if (share := rates.share(r)) is None or r.operations is None or r.bytes is None:
@@ -257,7 +249,8 @@ def cost_table(results: Sequence[Result], rates: Rates) -> Table:
 def growth_table(grown: Sequence[Growth]) -> Table:
     """Fitted powers."""
     title = "growth: power of the length fitted to the longer half of lengths"
-    made = table(title, "what", "", "time", "memory", "claim on memory", "holds")
+    columns = "what", "", "time", "memory", "claim on memory", "holds"
+    made = measure.table(title, *columns, words=2)
     for g in grown:
         claim = "" if g.claim is None else f"≤ {g.claim}"
         numbers = f"{g.time:.2f}", f"{g.memory:.2f}"

@@ -12,9 +12,7 @@ Some two hours a seed on one core. Prints a table and writes birthplaces-tried.j
 other variants and seeds in it are kept.
 """
 
-import argparse
 import itertools
-import json
 import os
 import re
 import sys
@@ -24,12 +22,12 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
+from trained import options, store, stored
 
 from regard.environment import ExecutionEnvironment
 from regard.errors import RegardError
 from regard.experiments.birthplaces import PRETRAINED, Data, birthplaces
 from regard.experiments.stages import choose_stages
-from regard.files import write_file
 from regard.training.loop import ExecutionOptions
 
 STEPS = 600
@@ -83,19 +81,14 @@ def row(name: str, seeds: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Try all, or some."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", action="append", choices=VARIANTS)
+    parser = options(__doc__, VARIANTS)
     parser.add_argument("--seed", action="append", type=int, help="Default: 0.")
     parser.add_argument("--runs", type=Path, default=Path("runs/tried"))
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
     given = parser.parse_args()
     if "REGARD_BIRTHPLACES" not in os.environ:
         sys.exit("REGARD_BIRTHPLACES doesn't name the folder of the real corpus")
-    given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "birthplaces-tried.json"
-    found = json.loads(place.read_text()) if place.exists() else {}
+    found = stored(place)
     environment = ExecutionEnvironment.choose("auto", "auto")
     for name, seed in itertools.product(given.only or VARIANTS, given.seed or [0]):
         try:
@@ -105,8 +98,7 @@ def main() -> None:
             sys.exit(error.exit_code)
         others = [other for other in found.get(name, []) if other["seed"] != seed]
         found[name] = sorted([*others, score], key=itemgetter("seed"))
-        ordered = {variant: found[variant] for variant in VARIANTS if variant in found}
-        write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+        store(place, found, VARIANTS)
     print("| variant | accuracy | by seed | steps | training |\n|---|---|---|---|---|")
     for name in VARIANTS:
         if name in found:

@@ -9,21 +9,17 @@ stands: the map of the attention becomes a diagonal.
 Some 10 minutes on two cores. Prints a table and writes casing.json and casing.png.
 """
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 from matplotlib.figure import Figure
 from measure import MASK, PAD
-from trained import trained
+from trained import options, store, stored, trained
 
 from regard.data.batch import lengths_of, pad_rows
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import predict
-from regard.files import write_file
 from regard.metrics import accuracy, exact_match
 from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import RecurrentEncoderDecoder
@@ -129,15 +125,9 @@ def drawn(found: dict[str, Any]) -> Figure:
 
 def main() -> None:
     """Train all, or some."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", action="append", choices=VARIANTS)
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    given = options(__doc__, VARIANTS).parse_args()
     place = given.out / "casing.json"
-    found = json.loads(place.read_text()) if place.exists() else {}
+    found = stored(place)
     environment = ExecutionEnvironment.choose("auto", "auto")
     for name in given.only or VARIANTS:
         found[name] = one = msgspec.to_builtins(measured(name, environment), str_keys=True)
@@ -145,8 +135,7 @@ def main() -> None:
         shown = " ".join(f"{length}: {share:.2f}" for length, share in one["accuracy"].items())
         near = "" if diagonal is None else f", near the diagonal {diagonal:.3f}"
         print(f"{name}: {one['seconds']:.0f} s; {shown}{near}", flush=True)
-        ordered = {variant: found[variant] for variant in VARIANTS if variant in found}
-        write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+        store(place, found, VARIANTS)
     drawn(found).savefig(given.out / "casing.png", dpi=150)
 
 

@@ -16,7 +16,8 @@ import torch
 
 from regard.environment import ExecutionEnvironment
 from regard.text.corpus import Document
-from regard.training import loop
+from regard.training.checkpoint import CheckpointWriter
+from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
 
@@ -42,16 +43,16 @@ def time_checkpoints(steps: int, every: int, out: Path) -> list[float]:
     plan = plan_training(DocumentSource(texts), "demo", out, settings=settings)
     print(f"{plan.run.n_parameters / 1e6:.1f} million weights")
     seconds: list[float] = []
-    save = loop._Parts.save
+    save = CheckpointWriter.save
 
     def timed(*args: Any) -> None:
         started = time.perf_counter()
         save(*args)
         seconds.append(time.perf_counter() - started)
 
-    loop._Parts.save = timed  # type: ignore[assignment, method-assign]
+    CheckpointWriter.save = timed  # type: ignore[assignment, method-assign]
     environment = ExecutionEnvironment(torch.device("cpu"), torch.float32)
-    plan.execute(loop.ExecutionOptions(environment=environment, quiet=True, tensorboard=False))
+    plan.execute(ExecutionOptions(environment=environment, quiet=True, tensorboard=False))
     return seconds[:-1]
 
 

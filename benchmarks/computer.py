@@ -21,7 +21,6 @@ from regard.decoding.generate import generate_ids
 from regard.environment import ExecutionEnvironment, processor_name
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
-from regard.text.corpus import Document
 from regard.training.optimizers import clip_gradients, make_optimizers
 from regard.training.plan import Plan, plan_training
 from regard.training.sources.documents import DocumentSource
@@ -55,10 +54,9 @@ class Measured(NamedTuple):
 def demo_plan() -> Plan:
     """Plan the demo's training on text and questions, without its clozes."""
     world = make_world(WorldConfig())
-    corpus = [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]
     asked = world.questions("qa_train", QUESTIONS)
     recipe = replace(RECIPES["demo"], objective=RECIPES["world"].objective)
-    return plan_training(DocumentSource(corpus, asked, index=False), recipe, "unused")
+    return plan_training(DocumentSource(world.documents, asked, index=False), recipe, "unused")
 
 
 def training(plan: Plan, environment: ExecutionEnvironment) -> Work:

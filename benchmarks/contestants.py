@@ -47,6 +47,8 @@ LINFORMER_K = 256
 BLOCK, RANDOM = 64, 3
 WINDOW = 128
 DROPOUT = 0.1
+MODES: tuple[Mode, ...] = ("forward", "training")
+TITLES = {"forward": "forward", "training": "forward and backward"}
 
 
 class Inputs:
@@ -186,10 +188,6 @@ def softmax(_: int) -> Attention:
     return Softmax()
 
 
-def dropping(_: int) -> Attention:
-    return Softmax(dropout=DROPOUT).train()
-
-
 def favor(_: int) -> Attention:
     return KernelAttention(FavorPositive(d=D, features=FEATURES))
 
@@ -206,11 +204,6 @@ def bigbird(n: int) -> Attention:
     return BigBird(block_size=BLOCK, random=RANDOM, max_keys=n)
 
 
-def moba(_: int) -> Attention:
-    """Blocks of 64 keys, of which a query attends to four."""
-    return MoBA(block_size=64, blocks=4)
-
-
 def indexed(inputs: Inputs) -> Work:
     """64 keys of a query, chosen by an indexer with one head of width 32."""
     attend = IndexedTopK(k=64, heads=1, d=32)
@@ -219,10 +212,6 @@ def indexed(inputs: Inputs) -> Work:
     gates = {"index_query": query, "index_key": key, "index_weight": weight}
     run = partial(attend, *inputs.qkv, mask=Mask.causal(), gates=gates)
     return Work(run, inputs.qkv, partial(cost, attend, inputs.n, True))
-
-
-def sliding_window(_: int) -> Attention:
-    return SlidingWindow(size=WINDOW)
 
 
 def cost(mechanism: Attention, n: int, causal: bool, mode: Mode) -> Cost:
@@ -406,7 +395,12 @@ CONTESTANTS = (
         longest=8192,
         note=_QUADRATIC,
     ),
-    Contestant(name="softmax + dropout", make=bare(dropping), longest=8192, note=_QUADRATIC),
+    Contestant(
+        name="softmax + dropout",
+        make=bare(lambda _: Softmax(dropout=DROPOUT).train()),
+        longest=8192,
+        note=_QUADRATIC,
+    ),
     Contestant(name="x-transformers layer", make=x_transformers, package="x_transformers"),
     Contestant(name="softmax layer", make=layer(softmax, out_bias=False)),
     Contestant(
@@ -444,8 +438,8 @@ CONTESTANTS = (
     ),
     Contestant(name="BigBird layer", make=layer(bigbird, bias=True), linear=True),
     Contestant(name="BigBird", make=bare(bigbird), linear=True),
-    Contestant(name="sliding window", make=bare(sliding_window), linear=True),
-    Contestant(name="MoBA causal", make=bare(moba, causal=True)),
+    Contestant(name="sliding window", make=bare(lambda _: SlidingWindow(size=WINDOW)), linear=True),
+    Contestant(name="MoBA causal", make=bare(lambda _: MoBA(block_size=64, blocks=4), causal=True)),
     Contestant(
         name="top-k by an indexer",
         make=indexed,

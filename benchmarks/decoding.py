@@ -135,16 +135,22 @@ def searched(model: LanguageModel, prompts: Tensor, beams: int) -> list[list[int
     return [best.ids for best, *_ in found]
 
 
-def continued_by_peer(model: Any, prompts: Tensor, beams: int = 1) -> list[list[int]]:
-    """The new tokens of each row, by Hugging Face."""
-    found = model.generate(
-        prompts,
-        attention_mask=torch.ones_like(prompts),
+def generated_by_peer(model: Any, ids: Tensor, beams: int) -> Tensor:
+    """What Hugging Face's model returns for each row."""
+    found: Tensor = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
         max_new_tokens=NEW,
         do_sample=False,
         num_beams=beams,
         use_cache=True,
     )
+    return found
+
+
+def continued_by_peer(model: Any, prompts: Tensor, beams: int = 1) -> list[list[int]]:
+    """The new tokens of each row, by Hugging Face."""
+    found = generated_by_peer(model, prompts, beams)
     new: list[list[int]] = found[:, prompts.shape[1] :].tolist()
     return new
 
@@ -257,11 +263,6 @@ def evaluation(
     return Evaluation(questions=len(questions), sample=sample, times=times)
 
 
-def made_up_questions() -> list[Example]:
-    """About people who don't exist, of some 30 characters each."""
-    return make_world().questions("absent")[:QUESTIONS]
-
-
 # Tables
 
 
@@ -283,20 +284,11 @@ def claims(
 
 def generation_table(generations: Sequence[Generation]) -> Table:
     """A row a batch and model."""
-    made = Table(title=f"{NEW} new tokens after {PROMPT}")
-    columns = (
-        "batch",
-        "Regard's precision",
-        "new tokens/s",
-        "Regard's / its",
-        "quartiles",
-        "goal",
-        "GB/s machine",
-        "time / floor",
+    made = measure.table(
+        f"{NEW} new tokens after {PROMPT}",
+        *("model", "batch", "Regard's precision", "new tokens/s", "Regard's / its", "quartiles"),
+        *("goal", "GB/s machine", "time / floor"),
     )
-    made.add_column("model")
-    for column in columns:
-        made.add_column(column, justify="right")
     for g in generations:
         for name, times in g.times.items():
             gain = measure.Ratio.of(times, g.times[OURS])
@@ -316,10 +308,9 @@ def generation_table(generations: Sequence[Generation]) -> Table:
 
 def evaluation_table(evaluated: Evaluation) -> Table:
     """A row a way of evaluating."""
-    made = Table(title=f"{evaluated.questions} questions answered with {CHARACTERS} characters")
-    made.add_column("way")
-    for column in ("seconds", "questions/s", "time / Regard's", "quartiles"):
-        made.add_column(column, justify="right")
+    title = f"{evaluated.questions} questions answered with {CHARACTERS} characters"
+    columns = "way", "seconds", "questions/s", "time / Regard's", "quartiles"
+    made = measure.table(title, *columns)
     for name, times in evaluated.times.items():
         ratio, seconds = measure.Ratio.of(times, evaluated.times[OURS]), statistics.median(times)
         made.add_row(
@@ -384,7 +375,8 @@ def main() -> None:
         for rows in goals
     ]
     console.print(generation_table(generations))
-    evaluated = evaluation(SIZE, made_up_questions(), SAMPLE, rounds, device)
+    questions = make_world().questions("absent")[:QUESTIONS]  # of some 30 characters each
+    evaluated = evaluation(SIZE, questions, SAMPLE, rounds, device)
     console.print(evaluation_table(evaluated))
     for note in notes(evaluated):
         console.print(f"- {note}")

@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from decoding import NEW, OURS, generation
+from decoding import NEW, OURS, continued, generated_by_peer, generation
 from regard.decoding import generate_ids, search_ids
 from regard.models.builders import LanguageModel, SequenceToSequence, make_model
 from regard.models.config import (
@@ -149,14 +149,7 @@ def bart() -> Any:
 
 def written_by_bart(model: Any, sources: Tensor, beams: int) -> Tensor:
     """What BART writes."""
-    new: Tensor = model.generate(
-        sources,
-        attention_mask=torch.ones_like(sources),
-        max_new_tokens=NEW,
-        do_sample=False,
-        num_beams=beams,
-        use_cache=True,
-    )
+    new = generated_by_peer(model, sources, beams)
     assert new.shape[1] == NEW + 1
     return new
 
@@ -173,10 +166,8 @@ def recurrent(rounds: int, device: torch.device) -> Compared:
         STEPS: partial(token_by_token, model, gru, prompts),
         WHOLE: partial(all_again, model, gru, prompts),
     }
-    ours = [
-        row.ids for row in generate_ids(model, prompts.tolist(), max_new_tokens=NEW, device=device)
-    ]
-    assert ours == token_by_token(model, gru, prompts) == all_again(model, gru, prompts)
+    tokens = continued(model, prompts)
+    assert tokens == token_by_token(model, gru, prompts) == all_again(model, gru, prompts)
     times = measure.interleaved(calls, rounds, device)
     return Compared(name="GRU, greedy", rows=RNN_ROWS, times=times, goal=GRU_GOAL)
 
@@ -220,9 +211,8 @@ def all_again(model: LanguageModel, gru: nn.GRU, prompts: Tensor) -> list[list[i
 
 def table(found: list[Compared]) -> Table:
     """A row for each and its peers."""
-    made = Table(title=f"{NEW} new tokens a row, float32")
-    for column in ("what", "rows", "new tokens/s", "beside", "Regard's speed / its", "quartiles"):
-        made.add_column(column)
+    columns = "what", "rows", "new tokens/s", "beside", "Regard's speed / its", "quartiles"
+    made = Table(*columns, title=f"{NEW} new tokens a row, float32")
     for one in found:
         speed = f"{one.rows * NEW / statistics.median(one.times[OURS]):.0f}"
         for peer in one.peers:

@@ -124,12 +124,12 @@ def measured(names: Collection[str], rounds: int, device: torch.device) -> dict[
 
 def time_table(times: dict[str, Times], counted: dict[str, float]) -> Table:
     """A row a mechanism, the fastest in Python first."""
-    made = Table(title=f"one token after {BEFORE}, 4 layers of width 256, float32")
-    for column in ("mechanism", "operations / softmax's"):
-        made.add_column(column)
-    for way in times:
-        made.add_column(f"µs, {way}", justify="right")
-        made.add_column("time / softmax's", justify="right")
+    made = measure.table(
+        f"one token after {BEFORE}, 4 layers of width 256, float32",
+        *("mechanism", "operations / softmax's"),
+        *(column for way in times for column in (f"µs, {way}", "time / softmax's")),
+        words=2,
+    )
     order = sorted(times[PYTHON], key=lambda kind: statistics.median(times[PYTHON][kind]))
     for kind in order:
         cells = [cell for taken in times.values() for cell in time_cells(kind, taken)]

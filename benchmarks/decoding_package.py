@@ -91,10 +91,8 @@ def measured(rows: int, prompt: int, precision: Precision, rounds: int, folder: 
 
 def table(cases: list[Case]) -> Table:
     """A row a case and way."""
-    made = Table(title=f"{NEW} new tokens")
-    made.add_column("way")
-    for column in ("batch", "prompt", "precision", "ms a step", "time / compiled", "quartiles"):
-        made.add_column(column, justify="right")
+    columns = "batch", "prompt", "precision", "ms a step", "time / compiled", "quartiles"
+    made = measure.table(f"{NEW} new tokens", "way", *columns)
     for case in cases:
         for name, times in case.times.items():
             ratio = case.gain(name)

@@ -167,11 +167,9 @@ def claims(steps: Sequence[Step]) -> dict[str, tuple[float, float]]:
 
 def step_table(steps: Sequence[Step], bandwidth: dict[int, float]) -> Table:
     """A row a mechanism and context."""
-    made = Table(title="one decoded token, 8 heads of width 64, float32")
     columns = "context", "µs a token", "state MiB", "GB/s machine", "floor µs", "time / floor"
-    made.add_column("mechanism")
-    for column in columns:
-        made.add_column(column, justify="right")
+    title = "one decoded token, 8 heads of width 64, float32"
+    made = measure.table(title, "mechanism", *columns)
     for s in steps:
         made.add_row(
             s.name,

@@ -5,17 +5,13 @@
 Some 20 minutes on two cores. Prints a table a task and writes families.json.
 """
 
-import argparse
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from trained import trained
+from trained import options, store, stored, trained
 
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import score_task
-from regard.files import write_file
 from regard.metrics import Interval
 
 _SIZE = ["model.n_layers=2", "model.d_model=128", "model.dropout=0"]
@@ -80,22 +76,15 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     """Train all, or those of some tasks."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", action="append", choices=FAMILIES)
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    given = options(__doc__, FAMILIES).parse_args()
     place = given.out / "families.json"
-    found: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
+    found = stored(place)
     environment = ExecutionEnvironment.choose("auto", "auto")
     for task in given.only or FAMILIES:
         of_task = found.setdefault(task, {})
         for name, settings in FAMILIES[task].items():
             of_task[name] = measured(task, settings, environment)
-            ordered = {name: found[name] for name in FAMILIES if name in found}
-            write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+            store(place, found, FAMILIES)
         print(f"\n{task}\n\n{table(of_task)}", flush=True)
 
 

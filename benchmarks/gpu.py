@@ -35,6 +35,7 @@ import numpy as np
 import peers
 import recurrences
 import torch
+from contestants import MODES
 from gpu_attention import Yardsticks
 
 import decoding
@@ -49,7 +50,6 @@ from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
-from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions
@@ -135,12 +135,12 @@ def course(setting: Setting) -> dict[str, Any]:
     steps = ["training.epochs=null", f"training.steps={sizes.course_steps}"]
     recipe = override(RECIPES["course"], [*steps, *sizes.course])
     world = make_world(WorldConfig(people=sizes.texts, biographies=1))
-    corpus = [Document(text, f"text {i}") for i, text in enumerate(world.documents, 1)]
     seconds = {}
     for compiled in (False, True):
         torch.compiler.reset()
         with tempfile.TemporaryDirectory() as folder:
-            plan = plan_training(DocumentSource(corpus, index=False), recipe, Path(folder) / "run")
+            source = DocumentSource(world.documents, index=False)
+            plan = plan_training(source, recipe, Path(folder) / "run")
             name = "with --compile" if compiled else "plain"
             seconds[name] = trained(plan, environment, compiled=compiled)
     return {"steps": sizes.course_steps, "seconds": seconds}
@@ -203,7 +203,7 @@ def attention(setting: Setting) -> list[dict[str, Any]]:
     found = []
     for n in setting.sizes.lengths:
         by_mode = {}
-        for mode in gpu_attention.MODES:
+        for mode in MODES:
             rows, refused = gpu_attention.at_length(
                 *(n, mode, setting.rounds, setting.yardsticks, setting.device),
                 gpu_attention.exact_cases(),

@@ -20,6 +20,7 @@ from typing import Any
 import measure
 import torch
 import torch.nn.functional as F
+from contestants import MODES, TITLES, Work
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -33,8 +34,6 @@ from regard.attention.feature_maps import Elu, FavorPositive
 HEADS, D, FEATURES = 16, 128, 256
 DTYPE = torch.bfloat16
 LENGTHS = (8192, 16384)
-MODES: tuple[Mode, ...] = ("forward", "training")
-TITLES = {"forward": "forward", "training": "forward and backward"}
 BACKENDS = (
     SDPBackend.CUDNN_ATTENTION,
     SDPBackend.FLASH_ATTENTION,
@@ -167,21 +166,6 @@ def with_block_mask(mechanism: BigBird, n: int, device: torch.device) -> Attend:
     return attend
 
 
-def runner(attend: Attend, mode: Mode, inputs: Sequence[Tensor]) -> measure.Call:
-    """One forward pass, or with the backward."""
-    query, key, value = inputs
-
-    def forward() -> None:
-        with torch.no_grad():
-            attend(query, key, value)
-
-    def training() -> None:
-        out = attend(query, key, value)
-        torch.autograd.grad(out, inputs, out.detach())
-
-    return forward if mode == "forward" else training
-
-
 def usable(calls: Mapping[str, measure.Call]) -> tuple[dict[str, measure.Call], dict[str, str]]:
     """Those that run, and why the others don't."""
     running, refusals = {}, {}
@@ -206,12 +190,13 @@ def at_length(
 ) -> tuple[list[Row], dict[str, str]]:
     """Cases at one length, and those that didn't run."""
     torch.compiler.reset()  # one compilation for each length and mode is wanted, not a general one
-    inputs = [
+    query, key, value = (
         torch.randn(1, HEADS, n, D, device=device, dtype=DTYPE, requires_grad=True)
         for _ in range(3)
-    ]
-    calls = {name: runner(case.attend, mode, inputs) for name, case in chosen.items()}
-    calls, refusals = usable(calls)
+    )
+    inputs = query, key, value
+    works = {name: Work(partial(case.attend, *inputs), inputs) for name, case in chosen.items()}
+    calls, refusals = usable({name: getattr(work, mode) for name, work in works.items()})
     times = measure.interleaved(calls, rounds, device)
     seconds = {name: median(taken) for name, taken in times.items()}
     peaks = {name: measure.peak_bytes(call, device) for name, call in calls.items()}
@@ -261,13 +246,11 @@ def row(
 
 def row_table(rows: Sequence[Row], n: int, mode: Mode) -> Table:
     """A row a case."""
-    made = Table(title=f"{n} tokens, {TITLES[mode]}")
-    made.add_column("case")
-    for column in (
-        *("ms", "TFLOP/s", "of bf16 products", "of float32 products", "GB/s", "of copy"),
+    made = measure.table(
+        f"{n} tokens, {TITLES[mode]}",
+        *("case", "ms", "TFLOP/s", "of bf16 products", "of float32 products", "GB/s", "of copy"),
         *("× SDPA's best", "by operations ×", "peak MiB"),
-    ):
-        made.add_column(column, justify="right")
+    )
     for r in rows:
         made.add_row(
             r.name,

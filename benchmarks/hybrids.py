@@ -91,9 +91,8 @@ def measured(rounds: int, device: torch.device) -> dict[str, dict[str, list[floa
 
 def time_table(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
     """A row a hybrid and what it does."""
-    made = Table(title=f"4 layers of width 256, float32: {ROWS} rows of {TOKENS}; one row")
-    for column in ("pattern", "", "ms", "time / its layers'"):
-        made.add_column(column)
+    title = f"4 layers of width 256, float32: {ROWS} rows of {TOKENS}; one row"
+    made = Table("pattern", "", "ms", "time / its layers'", title=title)
     for text in HYBRIDS:
         for name, times in found.items():
             ratio = measure.Ratio.of(times[text], expected(text, times))

@@ -41,7 +41,7 @@ from regard.models.config import EncoderConfig
 from regard.models.transformer import Encoder
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 SIZE = EncoderConfig(context_length=512, n_layers=12, n_heads=12, d_model=768, dropout=0.0)
 MOVES = 30
@@ -151,17 +151,14 @@ def hover(browser: "Browser", page: Path, view: str, over: str) -> list[float]:
     tab.evaluate(LATENCY)
     box = tab.locator(over).first.bounding_box()
     assert box is not None
-    _move(tab, box["x"] + min(160, box["width"] / 2), box["y"])
+    x = box["x"] + min(160, box["width"] / 2)
+    for i in range(MOVES):
+        tab.mouse.move(x + i % 2, box["y"] + 12 + 20 * i)
+        tab.evaluate(DRAWN)
     assert tab.get_by_role("status").inner_text(), "the moves were answered"
     found: list[float] = tab.evaluate("window.latencies")
     tab.close()
     return found
-
-
-def _move(tab: "Page", x: float, top: float) -> None:
-    for i in range(MOVES):
-        tab.mouse.move(x + i % 2, top + 12 + 20 * i)
-        tab.evaluate(DRAWN)
 
 
 # What is told

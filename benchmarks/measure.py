@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 from regard.environment import ExecutionEnvironment
@@ -183,6 +184,14 @@ def warn_of_company() -> None:
         others.append(int(running) - 1)  # without this process
     if statistics.median(others) > 0:
         print("others are at work on this machine: don't trust these times", file=sys.stderr)
+
+
+def table(title: str, *columns: str, words: int = 1) -> Table:
+    """A table whose first columns are words and whose others are numbers."""
+    made = Table(title=title)
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="left" if i < words else "right")
+    return made
 
 
 def verdict(found: float, at_least: float) -> str:

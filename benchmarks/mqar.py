@@ -10,17 +10,12 @@ Some 40 minutes on two cores, in two calls side by side with one thread each (OM
 --out tells them apart). Prints a table and writes mqar.json.
 """
 
-import argparse
-import json
 import statistics
-from pathlib import Path
-from typing import Any
 
-from trained import trained
+from trained import options, store, stored, trained
 
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import score_task
-from regard.files import write_file
 
 PAIRS = (4, 8, 16)
 STEPS = ["training.steps=800", "training.lr=3e-3"]
@@ -54,16 +49,11 @@ def row(mechanism: str, found: dict[str, list[dict[str, float]]]) -> str:
 
 def main() -> None:
     """Train all, or some."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", action="append", choices=MECHANISMS)
+    parser = options(__doc__, MECHANISMS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "mqar.json"
-    found: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
+    found = stored(place)
     environment = ExecutionEnvironment.choose("auto", "float32")
     print("| | " + " | ".join(f"{pairs} pairs" for pairs in PAIRS) + " |")
     print("|---" * (len(PAIRS) + 1) + "|")
@@ -75,8 +65,7 @@ def main() -> None:
             for pairs in PAIRS
         }
         print(row(mechanism, found[mechanism]), flush=True)
-        ordered = {name: found[name] for name in MECHANISMS if name in found}
-        write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
+        store(place, found, MECHANISMS)
 
 
 if __name__ == "__main__":

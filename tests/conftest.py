@@ -165,6 +165,13 @@ def without_workers() -> Iterator[None]:
 
 
 @pytest.fixture
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold out and score few rows of probes."""
+    for module in ("training.sources.probe", "evaluation.tasks"):
+        monkeypatch.setattr(f"regard.{module}.PROBE_ROWS", 8)
+
+
+@pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Hugging Face's cache, which is empty; the network mustn't be asked."""
     from huggingface_hub import constants
@@ -172,6 +179,25 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def all_warnings() -> Iterator[None]:
+    """Show warnings of torch's C++ code each time, not once."""
+    import torch
+
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.fixture
+def default_dtype() -> Iterator[None]:
+    """Restore what the first cell of notebooks changes."""
+    import torch
+
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="session")

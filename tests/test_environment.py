@@ -6,6 +6,7 @@ import time
 from itertools import accumulate, chain, cycle
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -54,10 +55,7 @@ def test_the_gain_is_measured_once_and_leaves_the_threads(monkeypatch: pytest.Mo
 def test_without_proc_a_processor_has_the_name_that_the_system_reports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(Path, "open", Mock(side_effect=FileNotFoundError))
     monkeypatch.setattr(platform, "processor", lambda: "arm")
     assert environment.processor_name(torch.device("cpu")) == "arm"
 

@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,13 +50,6 @@ def an_ended_process() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid
-
-
-def raising(error: OSError) -> Callable[..., Any]:
-    def fail(*_: object) -> None:
-        raise error
-
-    return fail
 
 
 # Cores
@@ -114,7 +108,7 @@ def test_a_zombie_does_not_run() -> None:
 
 def test_a_process_of_another_user_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     imitate("darwin", operating_system, monkeypatch)
-    monkeypatch.setattr(os, "kill", raising(PermissionError()))
+    monkeypatch.setattr(os, "kill", Mock(side_effect=PermissionError))
     assert is_running(1)
 
 
@@ -141,7 +135,7 @@ def test_windows_waits_for_the_process_and_sends_no_signal(
 def test_windows_opens_no_process_that_is_missing_or_of_another_user(
     error: OSError, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api = SimpleNamespace(SYNCHRONIZE=0x100000, OpenProcess=raising(error))
+    api = SimpleNamespace(SYNCHRONIZE=0x100000, OpenProcess=Mock(side_effect=error))
     monkeypatch.setitem(sys.modules, "_winapi", api)
     assert is_running(12) is runs
 

@@ -45,17 +45,12 @@ def prefers_eager(
     faster; in bfloat16 they copy the parts of a cache that they multiply.
     """
     narrow = query.dtype == torch.bfloat16
-    if query.size(2) == 1:
-        return torch.compiler.is_compiling() or (not narrow and is_large_cache(value))
-    return narrow and value.size(2) <= SHORT_ROW
-
-
-def is_large_cache(values: Float[Tensor, "batch heads tokens e"]) -> bool:
-    """Return whether plain products read the values (or keys) of a cache faster than the kernel.
-
-    Values of consecutive tokens must be adjacent in memory, since products copy others.
-    """
-    return values.numel() >= LARGE_CACHE and values.stride(2) == values.size(3)
+    if query.size(2) != 1:
+        return narrow and value.size(2) <= SHORT_ROW
+    if torch.compiler.is_compiling():
+        return True
+    # Products copy values if those of consecutive tokens aren't adjacent in memory.
+    return not narrow and value.numel() >= LARGE_CACHE and value.stride(2) == value.size(3)
 
 
 # Memory

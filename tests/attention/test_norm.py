@@ -1,7 +1,5 @@
 """The RMS norm against that of torch, in all precisions."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,15 +11,7 @@ D = 12
 PRECISIONS = (torch.bfloat16, torch.float32, torch.float64)
 
 
-@pytest.fixture
-def _all_warnings() -> Iterator[None]:
-    """Warnings of torch's C++ code each time, not once."""
-    torch.set_warn_always(True)
-    yield
-    torch.set_warn_always(False)
-
-
-@pytest.mark.usefixtures("_all_warnings")
+@pytest.mark.usefixtures("all_warnings")
 @pytest.mark.parametrize("weight", PRECISIONS)
 @pytest.mark.parametrize("given", PRECISIONS)
 @pytest.mark.parametrize("autocast", [False, True])
@@ -43,7 +33,7 @@ def test_an_rms_norm_takes_any_precision(
     )
 
 
-@pytest.mark.usefixtures("_all_warnings")
+@pytest.mark.usefixtures("all_warnings")
 @pytest.mark.parametrize("weight", PRECISIONS)
 @pytest.mark.parametrize("given", PRECISIONS)
 def test_a_zero_centered_norm_keeps_small_weights_in_any_precision(

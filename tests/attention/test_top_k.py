@@ -162,9 +162,5 @@ def test_an_indexer_is_refused_in_cross_attention() -> None:
 
 
 def test_without_an_indexer_nothing_is_added() -> None:
-    plain, one = (
-        tiny_model(attention=TopKConfig()),
-        tiny_model(attention=TopKConfig(indexer_heads=0)),
-    )
-    assert [*plain.state_dict()] == [*one.state_dict()]
-    assert not any("gating" in name for name in plain.state_dict())
+    assert TopKConfig().indexer_heads == 0
+    assert not any("gating" in name for name in tiny_model(attention=TopKConfig()).state_dict())

@@ -15,7 +15,7 @@ from regard.book.predictions import PREDICTIONS
 from regard.book.sliders import SLIDERS, Axis, formula_script
 from regard.positions import RelativeBias
 from regard.studies.costs import multiplications
-from regard.studies.kernels.causal_sums import after, draw_row
+from regard.studies.kernels.causal_sums import after
 from regard.studies.kernels.favor import KINDS, Pair
 from regard.studies.kernels.favor import predicted as predicted_square
 from regard.studies.kernels.gaussian_kernel import (
@@ -46,6 +46,7 @@ from regard.studies.single_head.noisy_keys import (
 )
 from regard.studies.single_head.one_head import key_weights, selected_weight
 from regard.studies.structure.receptive_field import field, paths, planted_pointers
+from regard.studies.tensors import normal
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -134,9 +135,9 @@ def _truncation(n: int, k: int, h: int) -> Sequence[float]:
 @reference("causal-sums")
 def _causal_sums(d: int, N: int, m: int) -> Sequence[float]:  # noqa: N803
     """By differences of measured bytes: states also have a counter, and a cache a free slot."""
-    few, many = (after(Softmax(), draw_row(n, d, seed=0))[1] for n in (8, 16))
+    few, many = (after(Softmax(), normal(0, 3, 1, 1, n, d))[1] for n in (8, 16))
     narrow, wide = (
-        after(KernelAttention(FavorPositive(d=d, features=count)), draw_row(8, d, seed=0))[1]
+        after(KernelAttention(FavorPositive(d=d, features=count)), normal(0, 3, 1, 1, 8, d))[1]
         for count in (m, 2 * m)
     )
     return (many - few) / 8 / 8 * N, (wide - narrow) / 8

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -515,18 +516,11 @@ def test_training_goes_on_where_the_full_disk_stopped_it(
         assert [json.loads(line)["step"] for line in lines] == [1, 2, 3], run
 
 
-def failing(error: BaseException) -> Callable[..., None]:
-    def fail(*_: object) -> None:
-        raise error
-
-    return fail
-
-
 def test_a_full_disk_at_a_line_of_metrics_is_told(
     regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = failing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl"))
-    monkeypatch.setattr("regard.training.loggers.append_line", full)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
+    monkeypatch.setattr("regard.training.loggers.append_line", Mock(side_effect=full))
     outcome = regard(*PRETRAIN.split(), *SMALL.split())
     assert outcome.code == 1
     assert "disk is full" in outcome.err.splitlines()[-1]
@@ -548,7 +542,7 @@ def test_a_full_disk_at_a_line_of_metrics_is_told(
 def test_failures_of_the_system_are_told_in_one_line(
     regard: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
 ) -> None:
-    monkeypatch.setattr(files, "_write", failing(error))
+    monkeypatch.setattr(files, "_write", Mock(side_effect=error))
     outcome = regard("world", "--out", "new", "people=80")
     assert outcome.code == code
     (line,) = outcome.err.strip().splitlines()

@@ -8,12 +8,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from regard.evaluation import tasks
-from regard.training.sources import probe
 from tiny import MODEL, STEPS, Command, refused, succeeded
 from tiny_tasks import task_recipe, task_settings, trained_run
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = pytest.mark.usefixtures("folder", "few_rows")
 
 CLASSES = " ".join(task_settings("classification", "encoder, classification"))
 COPY = " ".join(task_settings("copy", "decoder"))
@@ -120,12 +118,6 @@ MISTAKES = {
     ],
 }
 """Commands, and a part of the line that each prints; what tasks refuse is tested beside them."""
-
-
-@pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "PROBE_ROWS", 8)
-    monkeypatch.setattr(tasks, "PROBE_ROWS", 8)
 
 
 @cache

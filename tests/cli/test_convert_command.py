@@ -3,6 +3,7 @@
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -116,10 +117,7 @@ def test_steps_need_a_language_model_and_a_stop_says_how_to_go_on(
     flags = ("head.kind=embedding", "--steps", "2")
     refused(regard("convert", "lm", "--out", "new", *flags), "requires a causal language model")
     assert not (folder / "new").exists()
-
-    def stop(*_: object, **__: object) -> None:
-        raise InterruptedTraining("repeat the command with --resume")
-
+    stop = Mock(side_effect=InterruptedTraining("repeat the command with --resume"))
     monkeypatch.setattr("regard.training.plan.Plan.execute", stop)
     outcome = regard("convert", "lm", "--out", "elu", ELU, "--steps", "2")
     assert outcome.code == 130

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,11 +18,7 @@ def test_runs_and_address_are_told(
     """Given none, all below the folder runs; Ctrl-C is the usual end."""
     for name in ("b", "nested/a"):
         save_run(folder / "runs" / name)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(server._Server, "run", interrupted)
+    monkeypatch.setattr(server._Server, "run", Mock(side_effect=KeyboardInterrupt))
     models, page, end = succeeded(regard("serve", "--port", "0")).out.splitlines()
     assert models == "Models: b, a"
     assert page.startswith("Page: http://127.0.0.1:")

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from plans import plan_task
-from regard.evaluation import tasks
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
-from regard.training.sources import probe
 from tiny import Command, succeeded
 from tiny_tasks import TEXT_TASKS, task_recipe, task_settings
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = pytest.mark.usefixtures("folder", "few_rows")
 
 NATURAL = {
     "casing": "encoder-decoder",
@@ -34,12 +32,6 @@ BYTE_PAIRS = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
 FIGURES = {"value", "low", "high"}
 LABELS = ("fine\tgood", "bad\tpoor", "so so\tpoor", "great\tgood", "awful\tpoor")
 TRANSLATED = ("a b\tb a", "a c\tc a", "c c b\tb c c", "b\tb")
-
-
-@pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "PROBE_ROWS", 8)
-    monkeypatch.setattr(tasks, "PROBE_ROWS", 8)
 
 
 def train(regard: Command, task: str, *arguments: str, family: str = "") -> str:

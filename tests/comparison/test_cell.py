@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -178,11 +179,8 @@ def test_an_error_is_an_outcome(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
     path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
-    monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(place, Mock(side_effect=error))
     run_cell(path)
     outcome = outcome_of(path)
     assert (outcome.state, outcome.step, outcome.reason) == expected

@@ -37,7 +37,7 @@ right = "It does not."
 
 
 def test_paragraphs_are_unwrapped() -> None:
-    (part,) = read_course(Part, PART, "jhu-hw5", where="x.toml")
+    (part,) = read_course(Part, PART, "jhu-hw5")
     assert part.place == "jhu-hw5 1.a"
     assert part.problem == "Does a sum have an order? Terms are numbers."
     assert part.question == "Does a sum have an order?"
@@ -46,7 +46,7 @@ def test_paragraphs_are_unwrapped() -> None:
 
 
 def test_errors_of_a_course_are_read() -> None:
-    (one,) = read_course(Correction, CORRECTION, "jhu-hw5", where="x.toml")
+    (one,) = read_course(Correction, CORRECTION, "jhu-hw5")
     assert (one.course, one.part, one.study) == ("jhu-hw5", "1.1", "adding")
     assert (one.says, one.right) == ("It falls.", "It does not.")
 
@@ -67,8 +67,8 @@ def test_a_mistake_is_named_with_file_and_field(
     kind: type[Part] | type[Correction], old: str, new: str, message: str
 ) -> None:
     text = (PART if kind is Part else CORRECTION).replace(old, new)
-    with pytest.raises(UserError, match=rf"^x\.toml(:|,) {message}.*$"):
-        read_course(kind, text, "jhu-hw5", where="x.toml")
+    with pytest.raises(UserError, match=rf"^jhu-hw5\.toml(:|,) {message}.*$"):
+        read_course(kind, text, "jhu-hw5")
 
 
 def test_every_error_stands_at_a_part_whose_study_shows_it() -> None:

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from regard.decoding import Sampling, generate_ids, stream
 from regard.errors import UserError
-from regard.models.builders import LanguageModel
 from regard.positions.config import NoPositionsConfig, RotaryConfig
-from tiny_models import BLOCK, VOCABULARY, tiny_model
+from tiny_models import BLOCK, VOCABULARY, greedily, tiny_model
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {},
@@ -31,15 +30,6 @@ tokens = st.integers(0, VOCABULARY - 1)
 prompt_lists = st.lists(
     st.lists(tokens, min_size=1, max_size=BLOCK - NEW + 1), min_size=1, max_size=4
 )
-
-
-@torch.no_grad()
-def greedily(model: LanguageModel, prompt: list[int], new: int) -> list[int]:
-    """Without a cache, without a batch."""
-    ids = list(prompt)
-    for _ in range(new):
-        ids.append(int(model(torch.tensor([ids]))[0, -1].argmax()))
-    return ids[len(prompt) :]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

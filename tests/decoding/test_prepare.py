@@ -32,7 +32,7 @@ from regard.positions.config import (
 )
 from tiny_attentions import ATTENTIONS, STACKS, configured
 from tiny_families import FAMILIES
-from tiny_models import tiny_model
+from tiny_models import greedily, tiny_model
 
 PROMPTS = [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
 NEW = 6
@@ -72,15 +72,6 @@ DECODERS = [
 
 
 @torch.no_grad()
-def greedily(model: LanguageModel, prompt: list[int]) -> list[int]:
-    """Continue by the plain forward of whole rows."""
-    ids = list(prompt)
-    for _ in range(NEW):
-        ids.append(int(model(torch.tensor([ids]))[0, -1].argmax()))
-    return ids[len(prompt) :]
-
-
-@torch.no_grad()
 def logits_of_steps(model: Any, prompts: Tensor) -> list[Tensor]:
     """Logits after a prompt and after each of a few tokens, by the states of a model."""
     states, logits = model.init_state(len(prompts), prompts.shape[1] + NEW), []
@@ -99,7 +90,7 @@ def test_a_prepared_model_gives_the_numbers_of_the_model_itself(settings: dict[s
         both = (logits_of_steps(m, rows) for m in (model, prepare(model)))
         for plain, prepared in zip(*both, strict=True):
             assert torch.equal(plain, prepared)
-    expected = [greedily(model, prompt) for prompt in PROMPTS]
+    expected = [greedily(model, prompt, NEW) for prompt in PROMPTS]
     assert [row.ids for row in generate_ids(model, PROMPTS, max_new_tokens=NEW)] == expected
     beams = search_ids(model, PROMPTS, beams=1, max_new_tokens=NEW)
     assert [best.ids for (best,) in beams] == expected

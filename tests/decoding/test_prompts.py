@@ -24,7 +24,8 @@ from tiny import MASK, PAD
 from tiny_tasks import CONTINUING, CPU, EMBEDDING, LABELING, WRITING, sharp_run, task_recipe
 
 PROMPTS = ["ab", "c ba b", "cccc"]
-EXAMPLES = [Example(text=text, answer="ab c", where="") for text in PROMPTS]
+ANSWERS = ["ab c", "ab c", "c"]
+EXAMPLES = [Example(text=x, answer=y, where="") for x, y in zip(PROMPTS, ANSWERS, strict=True)]
 PADDING = "<pad>"
 READING = {
     "encoder-decoder": ("model.encoder.context_length=24", "model.decoder.context_length=12"),
@@ -68,7 +69,7 @@ def without_task(run: Run) -> Run:
 def test_a_language_model_continues_its_prompts() -> None:
     run = without_task(answering("decoder"))
     ids = [run.tokenizer.encode(prompt) for prompt in PROMPTS]
-    asked = encode_prompts(run, PROMPTS, CPU.device)
+    asked = encode_prompts(run, PROMPTS)
     assert asked.starts == [[MASK, *row] for row in ids]
     assert asked.shown == ids
     assert asked.max_new_tokens == 24 + 1 - (1 + 6)
@@ -85,7 +86,7 @@ def test_a_single_text_is_no_list_of_its_letters() -> None:
 
 def test_after_a_task_it_answers_behind_its_prompts() -> None:
     run = answering("decoder")
-    asked = encode_prompts(run, PROMPTS, CPU.device, max_new_tokens=5)
+    asked = encode_prompts(run, PROMPTS, max_new_tokens=5)
     assert asked.starts == [[MASK, *run.tokenizer.encode(prompt), MASK] for prompt in PROMPTS]
     assert asked.max_new_tokens == 5
     assert asked.text(1, run.tokenizer.encode("a bc"), " b") == "a"
@@ -94,7 +95,7 @@ def test_after_a_task_it_answers_behind_its_prompts() -> None:
 def test_after_a_probe_it_goes_on_as_the_rows_do() -> None:
     # BUG: a ⁇ before and behind, which no row of a probe has.
     run = sharp_run(task_recipe("copy", "decoder"))
-    asked = encode_prompts(run, ["3 5 4 2 0 3"], CPU.device)
+    asked = encode_prompts(run, ["3 5 4 2 0 3"])
     ids = run.tokenizer.encode("3 5 4 2 0 3")
     assert asked.starts == asked.shown == [ids]
     assert asked.text(0, run.tokenizer.encode("5"), None) == "3 5 4 2 0 3 5"
@@ -103,7 +104,7 @@ def test_after_a_probe_it_goes_on_as_the_rows_do() -> None:
 @pytest.mark.parametrize("family", READING)
 def test_what_reads_its_prompts_writes_from_the_beginning(family: str) -> None:
     run = reading(family)
-    asked = encode_prompts(run, PROMPTS, CPU.device)
+    asked = encode_prompts(run, PROMPTS)
     assert asked.starts == [[MASK]] * 3
     assert asked.max_new_tokens == 12
     assert asked.text(2, run.tokenizer.encode("ab c"), None) == "ab c"
@@ -112,7 +113,7 @@ def test_what_reads_its_prompts_writes_from_the_beginning(family: str) -> None:
 def test_what_gives_no_tokens_writes_nothing() -> None:
     for family in LABELING | EMBEDDING:
         with pytest.raises(UserError, match="this needs a causal language model") as error:
-            encode_prompts(answering(family), PROMPTS, CPU.device)
+            encode_prompts(answering(family), PROMPTS)
         assert "\n" not in str(error.value)
 
 
@@ -140,12 +141,12 @@ def test_a_prompt_that_does_not_fit_is_named(family: str) -> None:
     run = reading(family) if family in READING else answering(family)
     for prompts, new, says in UNFIT[family]:
         with refusal(UserError, f"^{says}", says):
-            encode_prompts(run, prompts, CPU.device, max_new_tokens=new)
+            encode_prompts(run, prompts, max_new_tokens=new)
 
 
 def test_a_source_is_not_continued() -> None:
     with pytest.raises(UserError, match="raw: an encoder–decoder answers a source"):
-        encode_prompts(reading("rnn-encoder-decoder"), ["a"], CPU.device, raw=True)
+        encode_prompts(reading("rnn-encoder-decoder"), ["a"], raw=True)
 
 
 @pytest.mark.parametrize("family", CONTINUING)
@@ -165,8 +166,8 @@ def test_the_last_new_token_is_not_read_and_needs_no_place() -> None:
     run = answering("decoder")
     for longest, new in ((22, 1), (20, 3)):
         prompts = ["a" * longest]
-        assert encode_prompts(run, prompts, CPU.device, max_new_tokens=new).max_new_tokens == new
-        assert encode_prompts(run, prompts, CPU.device).max_new_tokens == new
+        assert encode_prompts(run, prompts, max_new_tokens=new).max_new_tokens == new
+        assert encode_prompts(run, prompts).max_new_tokens == new
 
 
 def questions_run(*settings: str) -> Run:
@@ -180,10 +181,10 @@ def questions_run(*settings: str) -> Run:
 def test_a_run_of_questions_answers_in_its_template_and_continues_only_raw() -> None:
     run = questions_run()
     encode = run.tokenizer.encode
-    asked = encode_prompts(run, PROMPTS, CPU.device)
+    asked = encode_prompts(run, PROMPTS)
     assert asked.starts == [[*encode("Q: "), *encode(p), *encode("A"), MASK] for p in PROMPTS]
     assert asked.text(0, encode("ab"), None) == "ab"
-    raw = encode_prompts(run, PROMPTS, CPU.device, raw=True)
+    raw = encode_prompts(run, PROMPTS, raw=True)
     assert raw.starts == [[MASK, *encode(p)] for p in PROMPTS]
     assert raw.text(0, encode("ab"), None) == f"{PROMPTS[0]} ab"
     (found,) = answer(

@@ -5,11 +5,9 @@ import re
 import pytest
 import torch
 
-from regard.courses import all_parts
 from regard.derivations import DERIVATIONS, Derivation, Inputs, Step, WorstCase
 from regard.derivations.line_exercises import missing_line, wrong_line
 
-DERIVED = [part for part in all_parts() if part.derivation]
 CHEAP = ("product-mean", "three-attentions", "concatenation", "backpropagation-through-time")
 
 

@@ -57,6 +57,7 @@ from tiny_tasks import (
     LABELING,
     TAGGING,
     WRITING,
+    examples,
     sharp_run,
     task_recipe,
     task_settings,
@@ -78,17 +79,10 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "PROBE_ROWS", 10)
 
 
-def questions(*pairs: tuple[str, str]) -> list[Example]:
-    return [
-        Example(text=text, answer=answer, where=f"my.tsv:{line}")
-        for line, (text, answer) in enumerate(pairs, start=1)
-    ]
-
-
-MINE = questions(
+MINE = examples(
     ("b", "ab"), ("abcb", "b"), ("cab c", "aab"), ("bbbbbbbb", "c"), ("a c", "ab"), ("cc cccc", "c")
 )
-LONG = questions(("abc", "a"), ("ab" * 20, "b"), ("ba", "a"))
+LONG = examples(("abc", "a"), ("ab" * 20, "b"), ("ba", "a"))
 
 
 def answering(family: str, *settings: str) -> Run:
@@ -188,7 +182,7 @@ def test_a_label_is_the_likeliest_and_has_its_probability(
         assert found.probability == pytest.approx(float(shares.max()), rel=1e-4)
 
 
-TAGS = questions(("a bb", "X Y"), ("abc", "X"), ("b  ab cab c", "Z Y X X"), ("cc", "Z"))
+TAGS = examples(("a bb", "X Y"), ("abc", "X"), ("b  ab cab c", "Z Y X X"), ("cc", "Z"))
 
 
 def tagging(family: str, *settings: str) -> Run:
@@ -227,12 +221,12 @@ def test_an_answer_depends_on_its_question_alone(
 @pytest.mark.parametrize("family", ["decoder, tags", "rnn, tags"])
 def test_a_causal_models_tags_depend_on_what_stands_before(family: str) -> None:
     run = tagging(family)
-    (short, long) = answers(run, questions(("b  ab cab", ""), ("b  ab cab c bbb", "")))
+    (short, long) = answers(run, examples(("b  ab cab", ""), ("b  ab cab c bbb", "")))
     assert long.text.split()[:3] == short.text.split()
 
 
 def test_words_beyond_the_block_have_no_tag() -> None:
-    found, cut = predict(tagging("encoder, tags"), questions(("a b " * 8, ""), ("a", "")), CPU)
+    found, cut = predict(tagging("encoder, tags"), examples(("a b " * 8, ""), ("a", "")), CPU)
     assert [len(p.text.split()) for p in found] == [12, 1]
     assert cut == 1
 
@@ -316,10 +310,10 @@ def test_the_runs_seed_draws_the_test() -> None:
 
 @pytest.mark.parametrize("family", EMBEDDING)
 def test_documents_are_ranked_once_though_several_questions_have_them(family: str) -> None:
-    asked = questions(("ab", "one"), ("ba", "two"), ("b", "one"), ("two", "three"), ("a", "two"))
+    asked = examples(("ab", "one"), ("ba", "two"), ("b", "one"), ("two", "three"), ("a", "two"))
     run = sharp_run(task_recipe("retrieval", family), asked)
     vectors, _ = embed(run, asked, CPU)
-    documents, _ = embed(run, questions(("one", ""), ("two", ""), ("three", "")), CPU)
+    documents, _ = embed(run, examples(("one", ""), ("two", ""), ("three", "")), CPU)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(5), rel=1e-5)
     right, ranks = [0, 1, 0, 2, 1], []
     for vector, own in zip(vectors, right, strict=True):
@@ -332,7 +326,7 @@ def test_documents_are_ranked_once_though_several_questions_have_them(family: st
 
 
 def test_words_in_common_find_a_document_without_a_model() -> None:
-    asked = questions(("ab x", "c ab"), ("ba x", "c ba"), ("q", "c d"))
+    asked = examples(("ab x", "c ab"), ("ba x", "c ba"), ("q", "c d"))
     run = sharp_run(task_recipe("retrieval", "encoder, embedding"), asked)
     (baseline,) = score_ranks(run, asked, CPU).baselines.values()
     assert tf_idf(["q"], ["c ab", "c ba", "c d"]).max() == 0  # all stand before its own
@@ -354,7 +348,7 @@ def test_a_vector_depends_on_its_text_alone(family: str, monkeypatch: pytest.Mon
 
 def test_texts_without_an_end_are_counted_on_both_sides() -> None:
     run = sharp_run(task_recipe("retrieval", "rnn, embedding", "model.context_length=24"), MINE)
-    asked = questions(("a" * 30, "b" * 30), ("a", "c" * 30), ("b", "b" * 30))
+    asked = examples(("a" * 30, "b" * 30), ("a", "c" * 30), ("b", "b" * 30))
     assert score_ranks(run, asked, CPU).cut == 1 + 2
 
 
@@ -500,7 +494,7 @@ def probing() -> Run:
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "score: too many tags": (
-        lambda: score_task(tagging("encoder, tags"), CPU, questions(("a", "X X"))),
+        lambda: score_task(tagging("encoder, tags"), CPU, examples(("a", "X X"))),
         r"^my\.tsv:1: has 1 words and 2 tags",
     ),
     "score: texts for pairs": (
@@ -532,15 +526,15 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         r"makes no vectors .* head\.kind=embedding",
     ),
     "answer: hidden tokens": (
-        lambda: predict(untrained("masked-lm"), questions(("1", "2")), CPU),
+        lambda: predict(untrained("masked-lm"), examples(("1", "2")), CPU),
         "mine: a model with a head for masked-lm gives no answers",
     ),
     "answer: vectors": (
-        lambda: predict(untrained("embedding"), questions(("1", "2")), CPU),
+        lambda: predict(untrained("embedding"), examples(("1", "2")), CPU),
         "mine: a model with a head for embedding gives no answers",
     ),
     "answer: an unknown character": (
-        lambda: answers(answering("decoder"), questions(("a", "b"), ("x", "b"))),
+        lambda: answers(answering("decoder"), examples(("a", "b"), ("x", "b"))),
         r"^my\.tsv:2: the vocabulary has no 'x'",
     ),
     "label: a model that writes": (

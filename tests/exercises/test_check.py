@@ -1,12 +1,10 @@
 """`check(f)` in a notebook: right or wrong on the student's numbers, with help in stages."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from graded import ALL, SEED, mutant, run, solution
 from jaxtyping import Float
 from torch import Tensor
@@ -19,15 +17,10 @@ from regard.exercises.notebook import notebook
 from regard.exercises.registry import EXERCISES
 from regard.exercises.restrictions import ExcludedError
 
+pytestmark = pytest.mark.usefixtures("default_dtype")
+
 COURSE = "jhu-hw5"
 REVERSED = mutant("softmax_gradient", "o.softmax(0) - y", "y - o.softmax(0)")
-
-
-@pytest.fixture(autouse=True)
-def default_dtype() -> Iterator[None]:
-    """Restore what the notebooks' first cell changes."""
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def ran(book: dict[str, Any]) -> dict[str, Any]:

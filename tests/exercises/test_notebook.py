@@ -1,12 +1,10 @@
 """Notebooks are valid, and read back however a student has rearranged them."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from graded import SEED, run, solution
 
 from regard.errors import UserError
@@ -14,15 +12,10 @@ from regard.exercises.grade import grade_folder, grade_notebook
 from regard.exercises.notebook import IMPORTS, notebook, read_notebook
 from regard.exercises.registry import EXERCISES
 
+pytestmark = pytest.mark.usefixtures("default_dtype")
+
 COURSE = "eecs182-hw8"
 NAMES = [exercise.name for exercise in EXERCISES[COURSE]]
-
-
-@pytest.fixture(autouse=True)
-def default_dtype() -> Iterator[None]:
-    """Restore what the notebooks' first cell changes."""
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_without_a_target_it_is_what_the_model_writes(
 ) -> None:
     """At each place but the last, the model's choice is the token that follows."""
     model = HuggingFaceModel.load(folders[family])
-    source, _ = model._encode(TEXT, None, "the text")
+    source, _ = model._encode(TEXT, None)
     target = model._generated(source)
     assert target.shape[1] > 1
     with torch.inference_mode():

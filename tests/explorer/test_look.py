@@ -71,7 +71,7 @@ def test_a_decoder_shows_its_most_probable_next_tokens() -> None:
 def test_a_question_is_read_as_ask_reads_it(trained: Path) -> None:
     """Read as a document, it was followed by <sep>, not by an answer."""
     answering = Run.load(trained)
-    ids = encode_prompts(answering, ["Ida Holm?"], answering.device).starts[0]
+    ids = encode_prompts(answering, ["Ida Holm?"]).starts[0]
     for model in (answering, untrained(answering)):
         (panel,) = look(model, "Ida Holm?").panels
         assert panel.maps[0].keys == tuple(answering.tokenizer.decode([i]) for i in ids)

@@ -5,7 +5,7 @@ from typing import Any
 from regard.attention.config import BUILT_IN, AttentionConfig, SoftmaxConfig, config_type
 from regard.models.ngram_config import NgramConfig
 
-_OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "softmax-one": {"learned": True},
     "latent": {"d_latent": 6, "d_rope": 2},
     "top-k": {"k": 3},
@@ -25,7 +25,7 @@ def configured(kind: str, **options: Any) -> AttentionConfig:
     return config
 
 
-ATTENTIONS = {kind: configured(kind, **_OPTIONS.get(kind, {})) for kind in BUILT_IN}
+ATTENTIONS = {kind: configured(kind, **OPTIONS.get(kind, {})) for kind in BUILT_IN}
 STACKS: list[dict[str, Any]] = [
     {
         "norm": "sandwich",

@@ -29,6 +29,7 @@ from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.text.tokenizer import word_tokenizer
+from tiny_attentions import OPTIONS as SMALL
 from tiny_families import FAMILIES, LABELS, SIZES, reads_both_ways
 from tiny_recurrent import sharp
 
@@ -36,17 +37,11 @@ WORDS = ("Ada", "Bob", "was", "born", "in", "Rome", "Oslo", "and", "lives")
 TEXT = "Ada was born in Rome and lives in Oslo"
 OTHER = "Bob was born in Oslo and lives in Rome"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "top-k": {"k": 3},
+    **{kind: SMALL[kind] for kind in SMALL if kind not in ("latent", "softmax-one")},
     "top-k, indexer": {"k": 3, "indexer_heads": 2},
     "differential, version 1": {"version": 1},
     "synthesizer, random": {"variant": "random"},
     "latent, queries too": {"d_query_latent": 6, "d_latent": 5, "d_rope": 4},
-    "moba": {"block_size": 2, "blocks": 3},
-    "linformer": {"k": 3, "shared": False},
-    "bigbird": {"block_size": 2},
-    "sliding-window": {"size": 3, "block_size": 2},
-    "fourier": {"features": 512, "sigma": 20.0},
-    "favor-trigonometric": {"features": 4096},
 }
 MECHANISMS = [
     name

@@ -38,3 +38,12 @@ def tiny_model(
             nn.init.normal_(parameter, mean=float(one_at_first), std=0.4)
     # In float32 nothing is cast, as nothing is where models are trained.
     return (model if dtype == torch.float32 else model.to(dtype)).eval()
+
+
+@torch.no_grad()
+def greedily(model: LanguageModel, prompt: list[int], new: int) -> list[int]:
+    """New tokens without a cache, without a batch."""
+    ids = list(prompt)
+    for _ in range(new):
+        ids.append(int(model(torch.tensor([ids]))[0, -1].argmax()))
+    return ids[len(prompt) :]

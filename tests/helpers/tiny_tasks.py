@@ -116,6 +116,14 @@ _SHORT = (
 )
 
 
+def examples(*pairs: tuple[str, str]) -> list[Example]:
+    """Texts with answers, as from the lines of a file."""
+    return [
+        Example(text=text, answer=answer, where=f"my.tsv:{line}")
+        for line, (text, answer) in enumerate(pairs, start=1)
+    ]
+
+
 def add_gradients(model: Model, batch: Batch, parts: int = 1) -> float:
     """Add the gradients of a batch's mean loss, taken in parts, and return that loss."""
     return accumulate_gradients(model.loss, batch.split(parts), batch.n_targets, CPU)

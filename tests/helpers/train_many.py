@@ -91,7 +91,7 @@ def train_many(out: Path, kind: ParallelKind, names: list[str]) -> None:
         task, family, *own = CASES[name]
         plan = plan_task(out / name, task_recipe(task, family, *SETTINGS, *own))
         recorded = partial(RecordedBatches, out / name)
-        with patch("regard.training.step.batches_kind", lambda _, recorded=recorded: recorded):
+        with patch("regard.training.loop.batches_kind", lambda _, recorded=recorded: recorded):
             plan.execute(options)
 
 

@@ -1,7 +1,6 @@
 """Parts of layers, each against its plain formula in float64."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -67,15 +66,7 @@ def layer_config(**options: Any) -> TransformerConfig:
 # Norms and feed-forward
 
 
-@pytest.fixture
-def _all_warnings() -> Iterator[None]:
-    """Warnings of torch's C++ code each time, not once."""
-    torch.set_warn_always(True)
-    yield
-    torch.set_warn_always(False)
-
-
-@pytest.mark.usefixtures("_all_warnings")
+@pytest.mark.usefixtures("all_warnings")
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "options",

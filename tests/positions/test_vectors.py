@@ -11,6 +11,7 @@ from torch import Tensor
 from largest import Largest
 from regard.attention.types import Bias, RelativeVectors
 from regard.positions import ShawVectors
+from tiny_recurrent import normal
 
 BATCH, HEADS, QUERIES, D, E = 2, 2, 3, 4, 5
 few = settings(max_examples=30)
@@ -20,11 +21,6 @@ clips = st.integers(0, 4)
 rows = st.lists(st.integers(0, 9), min_size=QUERIES, max_size=QUERIES)
 batches = st.lists(rows, min_size=BATCH, max_size=BATCH)
 places = st.lists(st.integers(0, 9), min_size=1, max_size=6)
-
-
-def normal(seed: int, *shape: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def shaw(clip: int) -> ShawVectors:
@@ -55,10 +51,10 @@ def test_scores_and_outputs_are_products_with_the_vector_of_each_pair(
     """For positions of each row of the batch, or of all."""
     vectors, positions = shaw(clip), (torch.tensor(i), torch.tensor(j))
     each = i if isinstance(i[0], list) else [i] * BATCH
-    query = normal(seed, BATCH, HEADS, QUERIES, D)
+    query = normal(BATCH, HEADS, QUERIES, D, seed=seed)
     expected = torch.einsum("bhqd,bqkd->bhqk", query, between(vectors.keys, each, j))
     assert close(vectors.scores(query, *positions), expected)
-    weights = normal(seed, BATCH, HEADS, QUERIES, len(j))
+    weights = normal(BATCH, HEADS, QUERIES, len(j), seed=seed)
     expected = torch.einsum("bhqk,bqke->bhqe", weights, between(vectors.values, each, j))
     assert close(vectors.gather(weights, *positions), expected)
 
@@ -81,7 +77,7 @@ def test_the_query_sets_the_precision() -> None:
 
 
 def test_it_compiles_in_one_graph() -> None:
-    vectors, query = shaw(2), normal(0, BATCH, HEADS, QUERIES, D)
+    vectors, query = shaw(2), normal(BATCH, HEADS, QUERIES, D)
     positions = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.arange(6)
 
     def call(query: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -80,12 +81,9 @@ def test_a_failing_model_is_told_of_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = ModelCache(available(save_run(tmp_path / "a")), CPU)
-
-    def job(_: Run | Adapter) -> None:
-        raise RuntimeError(f"shapes 3 and 4\ndiffer in {tmp_path / 'a' / 'x.py'}")
-
+    error = RuntimeError(f"shapes 3 and 4\ndiffer in {tmp_path / 'a' / 'x.py'}")
     with pytest.raises(ModelFailedError) as failure:
-        models.use(ModelKey(0), job)
+        models.use(ModelKey(0), Mock(side_effect=error))
     assert str(failure.value) == "a failed: RuntimeError: shapes 3 and 4 differ in a/x.py"
     assert "Traceback" in caplog.text, "whoever started the server can see where"
     assert models.use(ModelKey(0), path_of).name == "a"

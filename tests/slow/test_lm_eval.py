@@ -16,7 +16,7 @@ from regard.config import override
 from regard.evaluation.perplexity import text_perplexity
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.text.corpus import read_documents
+from regard.text.corpus import read_corpus
 from regard.text.tokenizer import train_tokenizer
 
 pytestmark = [
@@ -99,6 +99,6 @@ def test_the_harness_gives_our_numbers(tmp_path: Path) -> None:
 
     options = "pretrained=run,trust_remote_code=True,add_bos_token=False"
     results, _ = harness(tmp_path, "texts", options)
-    score = text_perplexity(run, read_documents(TEXTS), run.environment())
+    score = text_perplexity(run, read_corpus(TEXTS), run.environment())
     assert results["bits_per_byte,none"] == pytest.approx(score.bits_per_character, rel=1e-5)
     assert score.tokens == sum(map(len, TEXTS))

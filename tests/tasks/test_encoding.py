@@ -20,6 +20,7 @@ from regard.tasks.examples import Example
 from regard.text.config import CharactersConfig
 from regard.text.template import Affixes, Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
+from tiny_tasks import examples
 
 ABC = train_tokenizer(CharactersConfig(), ["abc"])
 BARE = Template(TemplateConfig(prompt="{question}"), ABC)
@@ -28,18 +29,11 @@ words = st.text("abc", min_size=1, max_size=24)
 pairs = st.lists(st.tuples(words, words), min_size=1, max_size=5)
 
 
-def asked(pairs: list[tuple[str, str]]) -> list[Example]:
-    return [
-        Example(text=text, answer=answer, where=f"my.tsv:{line}")
-        for line, (text, answer) in enumerate(pairs, start=1)
-    ]
-
-
 @given(pairs, st.integers(1, 30))
 def test_long_texts_lose_their_ends_and_are_counted(
     pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
-    encoded = encode_texts(BARE, Affixes(), asked(pairs), max_tokens)
+    encoded = encode_texts(BARE, Affixes(), examples(*pairs), max_tokens)
     assert [ABC.decode(row) for row in encoded.rows] == [text[:max_tokens] for text, _ in pairs]
     assert encoded.cut == sum(len(text) > max_tokens for text, _ in pairs)
 
@@ -68,8 +62,8 @@ def test_of_two_long_texts_the_longer_one_loses_its_end(
 @given(st.lists(st.lists(words, min_size=1, max_size=4), min_size=1), st.integers(1, 30))
 def test_words_end_where_their_last_characters_are(texts: list[list[str]], max_tokens: int) -> None:
     spaced = train_tokenizer(CharactersConfig(), ["abc "])
-    examples = [Example(text=" ".join(text)) for text in texts]
-    encoded = encode_words(Template(TemplateConfig(), spaced), Affixes(), examples, max_tokens)
+    asked = [Example(text=" ".join(text)) for text in texts]
+    encoded = encode_words(Template(TemplateConfig(), spaced), Affixes(), asked, max_tokens)
     for text, row, ends in zip(texts, encoded.rows, encoded.marks, strict=True):
         whole = " ".join(text)
         assert spaced.decode(row) == whole[:max_tokens]
@@ -94,20 +88,20 @@ def test_an_answer_is_kept_whole_or_refused_by_its_line(
 ) -> None:
     long = [line for line, (_, answer) in enumerate(pairs, start=1) if len(answer) > max_tokens]
     if not long:
-        rows = encode_answers(ABC, asked(pairs), max_tokens)
+        rows = encode_answers(ABC, examples(*pairs), max_tokens)
         assert [ABC.decode(row) for row in rows] == [answer for _, answer in pairs]
         return
     with pytest.raises(
         UserError, match=rf"^my\.tsv:{long[0]}: .* at most {max_tokens} fit; shorten it"
     ):
-        encode_answers(ABC, asked(pairs), max_tokens)
+        encode_answers(ABC, examples(*pairs), max_tokens)
 
 
 @given(pairs, st.integers(28, 60))
 def test_a_text_and_its_answer_fill_the_room_and_one_more_at_most(
     pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
-    encoded = encode_joined(BARE, asked(pairs), max_tokens)
+    encoded = encode_joined(BARE, examples(*pairs), max_tokens)
     cut = 0
     for (text, answer), (ids, told) in zip(pairs, encoded.pairs, strict=True):
         longest = max_prompt_length(max_tokens, BARE)
@@ -126,20 +120,20 @@ def test_before_a_short_answer_a_text_is_cut_as_if_there_were_none(
     pairs: list[tuple[str, str]], max_tokens: int
 ) -> None:
     """So that it is read in training as it is where its answer isn't known."""
-    joined = encode_joined(BARE, asked(pairs), max_tokens)
-    alone = encode_texts(BARE, BARE.prompt, asked(pairs), max_prompt_length(max_tokens, BARE))
+    joined = encode_joined(BARE, examples(*pairs), max_tokens)
+    alone = encode_texts(BARE, BARE.prompt, examples(*pairs), max_prompt_length(max_tokens, BARE))
     assert [text for text, _ in joined.pairs] == alone.rows
     assert joined.cut == alone.cut
 
 
 def test_the_longest_answer_leaves_a_token_of_its_text() -> None:
-    (pair,) = encode_joined(BARE, asked([("abc", "a" * 18)]), 20).pairs
+    (pair,) = encode_joined(BARE, examples(("abc", "a" * 18)), 20).pairs
     assert [len(part) for part in pair] == [1, 20]
     with pytest.raises(UserError, match=r"my\.tsv:1: the answer takes 19 tokens"):
-        encode_joined(BARE, asked([("abc", "a" * 19)]), 20)
+        encode_joined(BARE, examples(("abc", "a" * 19)), 20)
 
 
 @pytest.mark.parametrize("place", ["text", "answer"])
 def test_what_cannot_be_written_is_named_by_its_line(place: str) -> None:
     with pytest.raises(UserError, match=r"^my\.tsv:2: the vocabulary has no 'x'"):
-        encode_joined(BARE, asked([("a", "b"), ("x", "b") if place == "text" else ("a", "x")]), 20)
+        encode_joined(BARE, examples(("a", "b"), ("x", "b") if place == "text" else ("a", "x")), 20)

@@ -153,4 +153,4 @@ def test_earlier_turns_are_in_training() -> None:
     assert count_duplicates([chat], [other]) == 0
     run = cast(Run, SimpleNamespace(path="run"))
     with pytest.raises(UserError, match="chats:1 trained"):
-        require_untrained(run, [Example(text=born, answer="Rome")], [[chat]])
+        require_untrained(run, [Example(text=born, answer="Rome")], [chat])

@@ -17,7 +17,6 @@ from regard.text.corpus import (
     Piece,
     cut_pieces,
     read_corpus,
-    read_documents,
     read_lines,
     read_pieces,
 )
@@ -112,21 +111,21 @@ def test_names_of_files_are_not_documents(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("Ada was born.", "utf-8")
     with pytest.raises(UserError, match=r"give Path\('a\.txt'\)"):
-        read_documents(["a.txt", "b.txt"])
+        read_corpus(["a.txt", "b.txt"])
     for texts in (["", "Ada was born."], ["Ada " * 2000]):
-        assert [document.text for document in read_documents(texts)] == texts
+        assert [document.text for document in read_corpus(texts)] == texts
 
 
 def test_paths_and_texts_are_not_mixed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     mixed: Any = [tmp_path / "a.txt", "b.txt"]
-    for read in (read_documents, find_packed):
+    for read in (read_corpus, find_packed):
         with pytest.raises(UserError, match="document 2 is a text, but others are paths"):
             read(mixed)
     several: Any = (x for x in ("a", "b"))
-    assert [one.text for one in read_documents(several)] == ["a", "b"]
+    assert [one.text for one in read_corpus(several)] == ["a", "b"]
     array: Any = np.array(["a", "b"], dtype=object)
-    assert len(read_documents(array)) == 2
+    assert len(read_corpus(array)) == 2
 
 
 def test_a_text_is_no_name_of_a_file() -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -59,21 +60,16 @@ def trained(run: Run) -> list[torch.optim.Optimizer]:
 def writer_of(
     run: Run, publishing: Callable[[], AbstractContextManager[None]] = nullcontext, newest: int = 0
 ) -> CheckpointWriter:
-    return CheckpointWriter(run, Processes(), publishing, newest, kept=2)
-
-
-def save(
-    writer: CheckpointWriter, run: Run, optimizers: list[torch.optim.Optimizer], step: int
-) -> None:
-    progress = Progress(step=step)
-    writer.save(Replica(run.model, Processes()), optimizers, progress, {}, best=True)
+    """A writer of the state after one step."""
+    replica = Replica(run.model, Processes())
+    return CheckpointWriter(run, replica, trained(run), {}, publishing, newest, kept=2)
 
 
 def saved(run: Run, steps: int = 1) -> Path:
     """Save checkpoints, and return the newest."""
     with writer_of(run) as writer:
         for step in range(1, steps + 1):
-            save(writer, run, trained(run), step)
+            writer.save(Progress(step=step))
     return run.path / "checkpoints" / str(steps)
 
 
@@ -101,11 +97,11 @@ def test_training_continues_while_a_checkpoint_is_written(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is written is the state at the call, and another writer may publish meanwhile."""
-    optimizers, claim = trained(run), Claim.take(run.path / "checkpoints")
-    proceed = blocked_writes(monkeypatch)
+    claim = Claim.take(run.path / "checkpoints")
+    proceed, writer = blocked_writes(monkeypatch), writer_of(run, claim.publishing)
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    with writer_of(run, claim.publishing) as writer:
-        save(writer, run, optimizers, 1)
+    with writer:
+        writer.save(Progress(step=1))
         with torch.no_grad():
             for parameter in run.model.parameters():
                 parameter.zero_()
@@ -120,17 +116,14 @@ def test_training_continues_while_a_checkpoint_is_written(
 def test_a_failure_of_the_writer_is_raised_by_the_next_save_and_at_the_end(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_path: Path, _data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left")
-
-    optimizers = trained(run)
-    monkeypatch.setattr(files, "_write", fail)
+    full = OSError(errno.ENOSPC, "No space left")
+    monkeypatch.setattr(files, "_write", Mock(side_effect=full))
     writer = writer_of(run)
-    save(writer, run, optimizers, 1)
+    writer.save(Progress(step=1))
     with pytest.raises(OSError, match="No space left") as failure:
-        save(writer, run, optimizers, 2)
+        writer.save(Progress(step=2))
     assert failure.value.filename == str(run.path / "checkpoints/1")
-    save(writer, run, optimizers, 3)
+    writer.save(Progress(step=3))
     with pytest.raises(OSError, match="No space left"), writer:
         pass
     assert list((run.path / "checkpoints").iterdir()) == []
@@ -144,12 +137,11 @@ def test_a_lost_process_or_a_second_ctrl_c_does_not_wait_for_a_write(
 
     Where nobody does, the write ends before Python does: nothing is left to mend.
     """
-    optimizers, proceed = trained(run), blocked_writes(monkeypatch)
-    writer = writer_of(run)
+    proceed, writer = blocked_writes(monkeypatch), writer_of(run)
 
     def train() -> None:
         with writer:
-            save(writer, run, optimizers, 1)
+            writer.save(Progress(step=1))
             raise error
 
     with pytest.raises(type(error)):
@@ -163,10 +155,10 @@ def test_a_lost_process_or_a_second_ctrl_c_does_not_wait_for_a_write(
 
 def test_a_stale_attempt_publishes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the newer attempt removes the files that it has begun to write."""
-    optimizers, folder = trained(run), run.path / "checkpoints"
+    folder = run.path / "checkpoints"
     proceed = blocked_writes(monkeypatch)
     writer = writer_of(run, Claim.take(folder).publishing)
-    save(writer, run, optimizers, 1)
+    writer.save(Progress(step=1))
     Claim.take(folder)
     remove_unfinished(run.path)
     proceed.set()
@@ -199,7 +191,7 @@ def test_an_old_checkpoint_in_use_is_removed_later(
         saved(run, 3)
     assert (folder / "1").exists()
     with writer_of(run, newest=3) as writer:
-        save(writer, run, trained(run), 4)
+        writer.save(Progress(step=4))
     assert sorted(path.name for path in folder.iterdir()) == ["3", "4"]
 
 

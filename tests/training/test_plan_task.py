@@ -38,6 +38,7 @@ from tiny_tasks import (
     TAGGING,
     TEXT_TASKS,
     WRITING,
+    examples,
     task_recipe,
 )
 
@@ -135,13 +136,6 @@ def test_the_loss_of_a_guess_counts_what_is_chosen_among() -> None:
 
 
 # what a batch holds
-
-
-def examples(*pairs: tuple[str, str]) -> list[Example]:
-    return [
-        Example(text=text, answer=answer, where=f"my.tsv:{line}")
-        for line, (text, answer) in enumerate(pairs, start=1)
-    ]
 
 
 MINE = examples(("b a", "zebra"), ("a a b", "ant"), ("c", "zebra"), ("b", "bee"))

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -153,11 +154,7 @@ def test_auxiliary_losses_never_linger() -> None:
     indexer_gradients(model, batch)
     mechanisms = [layer.self_attention.attention for layer in layers]
     assert all(mechanism.auxiliary_losses is None for mechanism in mechanisms)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    hook = model.head.register_forward_pre_hook(interrupt)
+    hook = model.head.register_forward_pre_hook(Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         Replica(model, Processes(0, 1)).loss(batch)
     hook.remove()

@@ -312,7 +312,7 @@ def test_dropout_leaves_the_global_generator_alone(corpus: list[Document], tmp_p
 def test_batches_made_ahead_change_nothing(
     corpus: list[Document], uninterrupted: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step, "batches_kind", lambda _: PrefetchedBatches)
+    monkeypatch.setattr("regard.training.loop.batches_kind", lambda _: PrefetchedBatches)
     kill_after(3, plan(corpus, tmp_path / "run"), monkeypatch)
     plan(corpus, tmp_path / "run").execute(SETTINGS, resume=True)
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])

@@ -160,11 +160,6 @@ class BlockSparse(Softmax):
         within = torch.arange(self.block_size, device=blocks.device)
         return (blocks[..., None] * self.block_size + within).flatten(-2)
 
-    @property
-    def _near(self) -> Mask:
-        """The causal mask with a window of `reach`."""
-        return Mask(alignment="start", window_size=self.reach)
-
 
 class BigBird(BlockSparse):
     """Global blocks, a window and random blocks (Zaheer et al., 2020, section 2).
@@ -261,7 +256,7 @@ class BigBird(BlockSparse):
         at = self._tokens(attended).expand(-1, heads, -1)
         now = positions[:, :, None]
         row = torch.arange(len(query), device=query.device)[:, None, None]
-        allowed = self._near.between(row, now, at)
+        allowed = (at >= 0) & (at <= now)
         seen, head = at.clamp(0, slots), torch.arange(heads, device=query.device)[:, None, None]
         kv_head = head[..., 0] // (heads // cache.keys.shape[1])
         return masked(
@@ -278,8 +273,7 @@ class BigBird(BlockSparse):
         table = self.table(heads, blocks, causal=True, device=slots.device)
         rows = (positions // size).clamp(max=blocks - 1)
         allowed = _as_matrix(table)[:, rows].transpose(0, 1)[..., slots // size]
-        row = torch.arange(len(positions), device=slots.device)[:, None, None, None]
-        return allowed & self._near.between(row, positions[:, None, :, None], slots)
+        return allowed & super()._sees(heads, positions, slots)
 
 
 class SlidingWindow(BlockSparse):

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from regard.attention import custom
 from regard.config import Config, OpenConfig, Positive
@@ -333,9 +333,7 @@ class _FromSignature(AttentionConfig):
     supplied: ClassVar[tuple[str, ...]]
 
     def build(self, shape: LayerShape) -> "Attention":
-        config = cast(Config, self)
-        options = {name: getattr(config, name) for name in config.__struct_fields__}
-        kind = config.__struct_config__.tag
+        options = structs.asdict(cast(Config, self))
         try:
             supplied = {name: getattr(shape, name) for name in self.supplied}
             made: Attention = self.mechanism(**options, **supplied)
@@ -344,7 +342,7 @@ class _FromSignature(AttentionConfig):
             raise
         except Exception as error:  # a custom mechanism may raise anything
             raise UserError(
-                f"{kind} can't be built with {options}: {typed_message(error)}"
+                f"{self.called} can't be built with {options}: {typed_message(error)}"
             ) from error
 
 

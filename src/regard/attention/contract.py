@@ -236,7 +236,7 @@ def _overwritten(subject: Subject, case: Case, where: Tensor) -> Case:
     """
     chosen = where[:, None, :, None]
     query, key, value, *gates = case.tensors
-    key = key.masked_fill(chosen, subject.mechanism.inputs[1])
+    key = key.masked_fill(chosen, subject.mechanism.config.check_inputs[1])
     value = value.masked_fill(chosen, 100.0)
     for i, declared in enumerate(subject.attend.gates):
         if declared.at == "key":
@@ -386,15 +386,12 @@ def _memory_is_forward(subject: Subject, case: Case) -> None:
     subject.close(read, subject.output(case)[order], case, "memory of other rows")
 
 
-def _vectors(subject: Subject, case: Case) -> object:
-    vectors = Vectors(case.query.shape[-1], case.value.shape[-1])
-    return subject.attend(case.query, case.key, case.value, bias=vectors)
-
-
 _ATTEMPTS: dict[str, Attempt] = {
     "decoding": lambda subject, case: _init_state(subject, case, case.query.shape[2]),
     "cross": lambda subject, case: subject.attend.encode_memory(case.key, case.value),
-    "vectors": _vectors,
+    "vectors": lambda subject, case: subject.attend(
+        case.query, case.key, case.value, bias=Vectors(case.value.shape[-1])
+    ),
 }
 """Calls that require a feature; other features are required by inputs of `forward`."""
 

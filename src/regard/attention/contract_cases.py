@@ -46,7 +46,6 @@ class TableBias:
 class Vectors:
     """Relative vectors of ones for keys and values, at any distance."""
 
-    d: int
     e: int
 
     def scores(self, query: Tensor, _: Tensor, key_positions: Tensor) -> Tensor:
@@ -200,7 +199,7 @@ class Cases:
         biased: bool = False,
     ) -> Case:
         generator = torch.Generator().manual_seed(0)
-        low, high = (round(4 * x) for x in self.mechanism.inputs)
+        low, high = (round(4 * x) for x in self.mechanism.config.check_inputs)
 
         def quarters(low: int, high: int, *shape: int) -> Tensor:
             numbers = torch.randint(low, high + 1, shape, generator=generator) / 4

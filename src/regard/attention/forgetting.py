@@ -104,16 +104,9 @@ class Forgetting(Softmax):
         for i in range(n):
             for j in range(i):
                 added[:, :, i, j] = log_forget[:, :, j + 1 : i + 1].double().sum(-1)
-        rows = [
-            reference.softmax(
-                query[b : b + 1],
-                key[b : b + 1],
-                allowed[b : b + 1],
-                added[b] if bias is None else added[b] + bias.double(),
-            )
-            for b in range(batch)
-        ]
-        return torch.cat(rows)
+        return reference.softmax(
+            query, key, allowed, added if bias is None else added + bias.double()
+        )
 
     def gate_scores(self, gates: Mapping[str, Tensor]) -> Tensor | None:
         sums = _sums(gates["log_forget"])

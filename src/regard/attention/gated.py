@@ -91,8 +91,7 @@ class RecurrentAttention(Attention):
         n = key.shape[2]
         one_hot = torch.eye(n, dtype=at_least_float32(key).dtype, device=key.device)
         value = one_hot.expand(len(key), states, n, n)
-        written = {gate.name for gate in self.gates if gate.per == "value"}
-        ones = {name: torch.ones_like(value) for name in written}
+        ones = {gate.name: torch.ones_like(value) for gate in self.gates if gate.per == "value"}
         weights, _ = self._run(query, key, value, mask or Mask(), None, {**gates, **ones})
         return weights
 

@@ -295,16 +295,9 @@ class DeltaGating(NormalizedGating):
 
     def gate(self, gate: Gate, projected: Tensor) -> Tensor:
         if gate.name == "log_decay":
-            return self._log_decay(gate, projected)
-        return self._share(gate, projected)
-
-    def _log_decay(self, gate: Gate, projected: Tensor) -> Tensor:
-        wide = projected if gate.per == "head" else self.decay(projected)
-        return self.steps.decay(self._by_head(gate, self.steps(wide)))
-
-    def _share(self, gate: Gate, projected: Tensor) -> Tensor:
-        """Return the share to erase, or to write."""
-        share = self._by_head(gate, projected).sigmoid()
+            wide = projected if gate.per == "head" else self.decay(projected)
+            return self.steps.decay(self._by_head(gate, self.steps(wide)))
+        share = self._by_head(gate, projected).sigmoid()  # to erase, or to write
         return share if gate.name == "write" or self.largest == 1.0 else self.largest * share
 
 

@@ -1,18 +1,14 @@
 """Multi-head latent attention: softmax, with a cache of one latent per token."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from regard.attention import reference
 from regard.attention.cost import Cost, Shape
-from regard.attention.mask import Mask
 from regard.attention.score_config import LatentConfig
 from regard.attention.softmax import Softmax
 from regard.attention.state import KeyValueCache, State, StateShape
-from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +52,6 @@ class Latent(Softmax):
         """
         super().__init__(**options)
         self.width = d_latent + d_rope
-
-    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
-        """Softmax of q_i·k_j/√(d + r) + b_ij over the allowed keys; d + r is `scale_dim`."""
-        allowed = reference.allowed(query, key, mask)
-        scale = 1 / math.sqrt(self.scale_dim or query.shape[-1])
-        return reference.softmax(query, key, allowed, bias, scale=scale)
 
     def _init_state(self, shape: StateShape) -> State:
         return KeyValueCache.empty(shape) if shape.e else LatentCache.empty(shape)

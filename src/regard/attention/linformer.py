@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention import reference
 from regard.attention.backends import masked
-from regard.attention.base import Attention, at_least_float32
+from regard.attention.base import Attention, at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.score_config import LinformerConfig
@@ -77,7 +77,7 @@ class Linformer(Attention):
     ) -> Tensor:
         """softmax(Q(EK)ᵀ/√d)·F: rows need not sum to 1, and may be negative."""
         query, key = at_least_float32(query), at_least_float32(key)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             identity = torch.eye(key.shape[2], dtype=key.dtype, device=key.device)
             return self._forward(query, key, identity.expand(*key.shape[:2], -1, -1), mask, bias)
 
@@ -117,6 +117,6 @@ class Linformer(Attention):
         if lengths is not None:
             beyond = (torch.arange(n, device=key.device) >= lengths[:, None])[:, None, :, None]
             key, value = key.masked_fill(beyond, 0.0), value.masked_fill(beyond, 0.0)
-        with torch.autocast(key.device.type, enabled=False):
+        with without_autocast(key):
             mix_key, mix_value = self.project_key[:, :, :n], self.project_value[:, :, :n]
             return mix_key.to(key.dtype) @ key, mix_value.to(value.dtype) @ value

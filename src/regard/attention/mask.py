@@ -297,7 +297,8 @@ class Mask:
         key = torch.arange(keys, device=device)[None, None, None]
         parts = [self.between(row, query, key)]
         if self.blocks is not None:
-            parts.append(_spread(self.blocks, queries, keys)[None])
+            self.blocks.require_fit(queries, keys)
+            parts.append(self.blocks.refined(1)[None, :, :queries, :keys])
         if self.allowed is not None:
             parts.append(self.allowed)
         return reduce(and_, parts)
@@ -321,12 +322,6 @@ class Mask:
             row, last = row % max(len(ids), 1), ids.shape[1] - 1
             parts.append(ids[row, query.clamp(0, last)] == ids[row, key.clamp(0, last)])
         return reduce(and_, parts)
-
-
-def _spread(blocks: Blocks, queries: int, keys: int) -> Bool[Tensor, "#heads queries keys"]:
-    """Return a block mask as a mask of tokens."""
-    blocks.require_fit(queries, keys)
-    return blocks.refined(1)[:, :queries, :keys]
 
 
 def _both(combine: Callable[[T, T], T], first: T | None, second: T | None) -> T | None:

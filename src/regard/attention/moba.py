@@ -1,6 +1,5 @@
 """Mixture of block attention: each query attends to its own block and the most similar others."""
 
-import math
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -88,7 +87,7 @@ class MoBA(Softmax):
                     for block in [*chosen, range(own, i + 1)]:
                         for j in block:
                             kept[b, h, i, j] = allowed[b, h, i, j]
-        return reference.softmax(query, key, kept, bias, scale=1 / math.sqrt(query.shape[-1]))
+        return reference.softmax(query, key, kept, bias)
 
     def allowed(self, mask: Mask | None, query: Queries, key: Keys) -> Tensor | None:
         dense, keys = super().allowed(mask, query, key), key.shape[2]
@@ -286,7 +285,7 @@ class MoBA(Softmax):
             x.flatten(0, 2).index_select(0, at).view(*slots.shape, -1)
             for x in (cache.keys, cache.values)
         )
-        return self._attend_all(query.to(keys.dtype), keys, values).to(query.dtype)
+        return self._attend(query.to(keys.dtype), keys, values, None, None).to(query.dtype)
 
     def cost(self, shape: Shape) -> Cost:
         found, blocks = super().cost(shape), self._blocks_of_state(shape.keys)

@@ -64,10 +64,6 @@ class Update(NamedTuple):
         read = None if self.read is None else self.read.masked_fill(at, 0.0)
         return self._replace(log_decay=self.log_decay.masked_fill(at, float("-inf")), read=read)
 
-    def chunks(self, length: int) -> "Update":
-        """Split into chunks, the last one padded by tokens that leave the state as it is."""
-        return self.each(lambda x: _chunks(x, length))
-
     def split(self, length: int) -> "Iterator[Update]":
         """Yield segments of `length` tokens; the last one may be shorter."""
         fields = [repeat(None) if x is None else x.split(length, -2) for x in self]
@@ -133,19 +129,15 @@ def _scan_segment(
     """Return `scan` of one segment, with all its chunks computed in parallel."""
     n = query.shape[3]
     reads = _chunks(query, length).transpose(2, 3)
-    chunked = update.chunks(length)
+    chunked = update.each(lambda x: _chunks(x, length))
     since = chunked.log_decay.cumsum(-2).exp()
     rest = _rest(chunked.log_decay).exp()
-    inside, starts, last = _within(chunked)(reads, chunked, since, rest, state)
+    within = _linear
+    if update.read is not None:
+        within = _replacing if update.erased is None else _erasing
+    inside, starts, last = within(reads, chunked, since, rest, state)
     out = inside + _each(reads * since[:, :, :, None], starts)
     return out.transpose(2, 3).flatten(3, 4)[:, :, :, :n], last
-
-
-def _within(update: Update) -> Callable[..., "Parts"]:
-    """Return the function that computes the chunks of an update."""
-    if update.read is None:
-        return _linear
-    return _replacing if update.erased is None else _erasing
 
 
 Parts: TypeAlias = tuple[

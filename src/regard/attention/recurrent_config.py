@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from regard.attention.config import (
     CHECKED_SHAPE,
@@ -51,8 +51,7 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
         return made
 
     def build_gating(self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape) -> "Gating":
-        options = {name: getattr(self, name) for name in self.__struct_fields__}
-        made: Gating = locate(self.gating)(gates, d_model, shape, **options)
+        made: Gating = locate(self.gating)(gates, d_model, shape, **structs.asdict(self))
         return made
 
     @classmethod

@@ -15,7 +15,7 @@ def softmax(
     query: Float[Tensor, "batch heads queries d"],
     key: Float[Tensor, "batch kv_heads keys d"],
     allowed: Bool[Tensor, "batch heads queries keys"],
-    bias: Float[Tensor, "heads queries keys"] | None = None,
+    bias: Float[Tensor, "*rows heads queries keys"] | None = None,
     *,
     scale: float | None = None,
 ) -> Float[Tensor, "batch heads queries keys"]:
@@ -56,7 +56,7 @@ def pairs(
 def scores(
     query: Float[Tensor, "batch heads queries d"],
     key: Float[Tensor, "batch kv_heads keys d"],
-    bias: Float[Tensor, "heads queries keys"] | None,
+    bias: Float[Tensor, "*rows heads queries keys"] | None,
     *,
     scale: float | None = None,
 ) -> Float[Tensor, "batch heads queries keys"]:
@@ -102,13 +102,6 @@ def splitmix64(*parts: int) -> int:
     return state
 
 
-def per_state(
-    key: Float[Tensor, "batch kv_heads n d"], gate: Float[Tensor, "batch states n *channels"]
-) -> Float[Tensor, "batch states n d"]:
-    """Repeat keys for all states; a gate has one head per state."""
-    return key.repeat_interleave(gate.shape[1] // key.shape[1], dim=1)
-
-
 def transition(
     key: Float[Tensor, "batch kv_heads n d"], gates: Mapping[str, Float[Tensor, "batch states n *"]]
 ) -> Float[Tensor, "batch states n d d"]:
@@ -116,7 +109,8 @@ def transition(
 
     D is e^log_decay, by channel or not, or I; b is beta or erase, by channel or not, or 0.
     """
-    key = per_state(key, next(iter(gates.values()))).double()
+    states = next(iter(gates.values())).shape[1]
+    key = key.double().repeat_interleave(states // key.shape[1], dim=1)
     channels = {
         name: (gate if gate.ndim == 4 else gate[..., None]).double().expand_as(key)
         for name, gate in gates.items()
@@ -149,8 +143,8 @@ def recurrence(
     """
     batch, states, n, d, _ = transition.shape
     heads = max(query.shape[1], states)
-    query, key = query.double(), per_state(key.double(), transition)
-    query = query.repeat_interleave(heads // query.shape[1], dim=1)
+    query = query.double().repeat_interleave(heads // query.shape[1], dim=1)
+    key = key.double().repeat_interleave(states // key.shape[1], dim=1)
     weights = torch.zeros(batch, heads, n, n, dtype=torch.float64)
     for b in range(batch):
         length = n if mask.key_lengths is None else int(mask.key_lengths[b])

@@ -34,7 +34,6 @@ class Mechanism:
     """Builds a small mechanism, for a `LayerShape` if given."""
     reference: Callable[..., Any] | None
     """The weights of (mechanism, query, key, mask, bias) in float64, if there is a reference."""
-    inputs: tuple[float, float]
     layers: int = 1
     """Number of layers that the contract checks."""
 
@@ -73,7 +72,6 @@ def find(kind: str) -> Mechanism:
         type=type_,
         example=config.example,
         reference=getattr(type_, "reference", None),
-        inputs=config.check_inputs,
         layers=config.checked_layers(),
     )
 

@@ -183,7 +183,7 @@ class ScoreAttention(Attention):
         if sees_all and not self.includes_self:
             keys, values = keys[:, :, :-1], values[:, :, :-1]
         if sees_all and bias is None:
-            return self._attend_all(query, keys, values)
+            return self._attend(query, keys, values, None, None)
         positions = before.positions(query.shape[2])
         slots = torch.arange(first, first + keys.shape[2], device=keys.device)
         seen = None if sees_all else self._sees(query.shape[1], positions, slots)
@@ -216,10 +216,6 @@ class ScoreAttention(Attention):
         added = None if bias is None else PositionedBias(bias, positions, slots)
         return self._attend(query.to(keys.dtype), keys, values, seen, added).to(query.dtype)
 
-    def _attend_all(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return attention of one query per row to all keys."""
-        return self._attend(query, keys, values, None, None)
-
     def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
         """Return whether each new token attends to a slot: (batch, heads or 1, new, slots)."""
         last = positions if self.includes_self else positions - 1
@@ -231,7 +227,7 @@ class ScoreAttention(Attention):
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, Memory)
         if memory.mask is None and query.size(2) == memory.readers == 1:
-            return self._attend_all(query, memory.key, memory.value)
+            return self._attend(query, memory.key, memory.value, None, None)
         if memory.readers == 1:
             return self._forward(query, memory.key, memory.value, memory.mask, None)
         # Rows that share a source become queries of one row, and its keys and values are read once.

@@ -167,7 +167,8 @@ class IndexedTopK(Softmax):
     ) -> Float[Tensor, "h queries e"]:
         """Return attention of the queries from position `start`."""
         least, seen = torch.finfo(scores.dtype).min, scores.shape[1]
-        scores[:, start:].masked_fill_(_later(seen - start, scores.device), least)
+        later = torch.ones_like(scores[:, start:], dtype=torch.bool).triu_(1)
+        scores[:, start:].masked_fill_(later, least)
         if seen % chosen_keys.GROUP:
             scores = F.pad(scores, (0, -seen % chosen_keys.GROUP), value=least)
         best, chosen = chosen_keys.largest(scores, min(self.k + 1, scores.shape[1]))
@@ -192,8 +193,7 @@ class IndexedTopK(Softmax):
         return self._among(mask, _index_scores(**gates), self.allowed(mask, query, key))
 
     def _among(self, mask: Mask | None, scores: IndexScores, allowed: Tensor | None) -> Mask:
-        chosen = Mask.dense(highest(scores, allowed, self.k))
-        return chosen if mask is None else mask & chosen
+        return (mask or Mask()) & Mask.dense(highest(scores, allowed, self.k))
 
     def _init_state(self, shape: StateShape) -> IndexedState:
         index = replace(shape, kv_heads=1, d=self.d, e=0)
@@ -246,11 +246,6 @@ def _index_scores(
         each = F.relu(products, inplace=not torch.is_grad_enabled())
         scores = weight.transpose(1, 2).unsqueeze(2) @ each.view(batch, queries, heads, -1)
     return scores.transpose(1, 2)
-
-
-def _later(n: int, device: torch.device) -> Bool[Tensor, "n n"]:
-    """Return which of n keys come after each of n queries."""
-    return torch.ones(n, n, dtype=torch.bool, device=device).triu_(1)
 
 
 def _real(mask: Mask | None, query: Queries, key: Keys) -> Bool[Tensor, "batch queries"] | None:

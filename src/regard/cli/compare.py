@@ -1,6 +1,6 @@
 """regard compare"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,7 @@ def compare(
     section.field=value.
     --suite trains a comparison for each of its tasks, in a folder named after the task.
     """
-    from regard.comparison.summary import suite_tasks
+    from regard.comparison.summary import suite_tasks, summarize_suite
 
     options.trust_named(source, axes["recipe"], trust=trust_code)
     given = {name: value for name, value in axes.items() if value not in (None, ())}
@@ -123,7 +123,7 @@ def compare(
                 f"{source}: is a suite's folder, which doesn't support --add and --json; give one "
                 f"of its tasks' folders, such as {Path(source) / tasks[0]}"
             )
-        _show_suite(Path(source))
+        _print_suite(Path(source), summarize_suite(Path(source)).items())
         return
     if grid is None:
         found = _read(Path(source), add)
@@ -162,7 +162,6 @@ def _compare_suite(
     from regard.comparison.grid import change_grid
     from regard.comparison.plan import plan_comparison
     from regard.comparison.suite import load_suite, train_suite
-    from regard.comparison.summary import INDEX
 
     grids = [change_grid(grid, grid.task, settings, given) for grid in load_suite(suite)]
     planned = [plan_comparison(grid, confirmed=cells) for grid in grids]
@@ -179,10 +178,7 @@ def _compare_suite(
         click.echo(f"{suite}: {total:,} cells in {len(planned)} comparisons, {hours:.2f} hours")
         return
     with _stop_explained(out):
-        for task, found in train_suite(planned, out, jobs=jobs):
-            click.echo(f"{task}:")
-            _print(found)
-    click.echo(f"Index: {out / INDEX}")
+        _print_suite(out, train_suite(planned, out, jobs=jobs))
 
 
 @contextmanager
@@ -198,13 +194,13 @@ def _stop_explained(out: Path) -> Iterator[None]:
         ) from None
 
 
-def _show_suite(out: Path) -> None:
-    """Print the tables of a suite's folder."""
-    from regard.comparison.summary import INDEX, summarize_suite
+def _print_suite(out: Path, found: Iterable[tuple[str, "Comparison"]]) -> None:
+    """Print the tables of a suite's tasks, as they come."""
+    from regard.comparison.summary import INDEX
 
-    for task, found in summarize_suite(out).items():
+    for task, comparison in found:
         click.echo(f"{task}:")
-        _print(found)
+        _print(comparison)
     click.echo(f"Index: {out / INDEX}")
 
 
@@ -260,10 +256,9 @@ def _print_estimates(planned: "PlannedComparison") -> float:
 
     from regard.comparison.plan import estimate
 
-    table = Table(box=None, pad_edge=False)
     counted = ("cells", "parameters", "state (bytes)", "FLOPs/row", "hours")
-    for column in (*planned.combinations[0].values, *planned.sweep.sizes, *counted):
-        table.add_column(column)
+    columns = (*planned.combinations[0].values, *planned.sweep.sizes, *counted)
+    table = Table(*columns, box=None, pad_edge=False)
     hours = 0.0
     for one in estimate(planned):
         hours += one.seconds / 3600

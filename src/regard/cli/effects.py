@@ -50,16 +50,7 @@ STEPS = click.option(
 @options.JSON
 @LOADING
 def effects(
-    model: str,
-    pairs: Path,
-    sites: str,
-    by: str,
-    steps: int,
-    controls: int | None,
-    seed: int,
-    out: Path,
-    json_file: Path | None,
-    **loading: Any,
+    sites: str, by: str, steps: int, controls: int | None, seed: int, **common: Any
 ) -> None:
     """Measure the effect of each site of a model on PAIRS, and write a page.
 
@@ -78,7 +69,7 @@ def effects(
         controls=controls,
         seed=seed,
     )
-    _report(chosen, pairs, model, loading, out, json_file)
+    _report(chosen, **common)
 
 
 @click.command()
@@ -94,15 +85,7 @@ def effects(
 @options.page("paths.html")
 @options.JSON
 @LOADING
-def paths(
-    model: str,
-    pairs: Path,
-    senders: str,
-    receivers: str | None,
-    out: Path,
-    json_file: Path | None,
-    **loading: Any,
-) -> None:
+def paths(senders: str, receivers: str | None, **common: Any) -> None:
     """Measure direct and total effects of sites of a model on PAIRS, and write a page.
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. PAIRS is a
@@ -113,8 +96,7 @@ def paths(
     from regard.edits.paths import paths as measure
 
     ends = () if receivers is None else receivers.split(",")
-    chosen = partial(measure, senders=_sites(senders), receivers=ends)
-    _report(chosen, pairs, model, loading, out, json_file)
+    _report(partial(measure, senders=_sites(senders), receivers=ends), **common)
 
 
 @click.command()
@@ -132,16 +114,7 @@ def paths(
 @options.page("faithfulness.html")
 @options.JSON
 @LOADING
-def faithfulness(
-    model: str,
-    pairs: Path,
-    sites: str,
-    by: str,
-    steps: int,
-    out: Path,
-    json_file: Path | None,
-    **loading: Any,
-) -> None:
+def faithfulness(sites: str, by: str, steps: int, **common: Any) -> None:
     """Measure the faithfulness of circuits of a model on PAIRS, and write a page.
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. PAIRS is a
@@ -152,8 +125,7 @@ def faithfulness(
     """
     from regard.edits.faithfulness import faithfulness as measure
 
-    chosen = partial(measure, sites=_sites(sites), by=by, steps=steps)
-    _report(chosen, pairs, model, loading, out, json_file)
+    _report(partial(measure, sites=_sites(sites), by=by, steps=steps), **common)
 
 
 def _sites(text: str) -> str | list[str]:
@@ -163,11 +135,12 @@ def _sites(text: str) -> str | list[str]:
 
 def _report(
     measure: "Callable[..., Effects | Paths | Faithfulness]",
-    pairs: Path,
+    *,
     model: str,
-    loading: dict[str, Any],
+    pairs: Path,
     out: Path,
     json_file: Path | None,
+    **loading: Any,
 ) -> None:
     """Measure a model on a file of pairs, and report it."""
     from regard.edits.pairs import read_pairs

@@ -23,7 +23,6 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TextTask
-from regard.tasks.split import Scores
 from regard.training.checkpoint import Progress, newest_checkpoint
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan, plan_training
@@ -147,7 +146,7 @@ def _score(run: Run, environment: ExecutionEnvironment, part: str) -> dict[str, 
             found = score_ranks(run, examples, environment)
         else:
             found = score_answers(run, task, examples, environment)
-    return _values(found.scores)
+    return {name: interval.value for name, interval in found.scores.items()}
 
 
 def _examples(task: TextTask, seed: int, part: str) -> list[Example]:
@@ -167,10 +166,6 @@ def _examples(task: TextTask, seed: int, part: str) -> list[Example]:
             "the task has no examples left for validation; lower task.training or task.test"
         )
     return new
-
-
-def _values(scores: Scores) -> dict[str, float]:
-    return {name: interval.value for name, interval in scores.items()}
 
 
 def _failed_step(path: Path, error: NonFiniteError) -> int:

@@ -12,7 +12,6 @@ from regard.comparison.statistics import SEEDS
 from regard.comparison.table import MEASURED, Comparison, Record
 from regard.files import to_csv, write_file
 
-FILES = ("table.csv", "table.json", "table.md", "table.tex")
 SHORT = {
     "parameters": "parameters",
     "operations": "FLOPs/row",
@@ -36,8 +35,8 @@ def save_tables(comparison: Comparison) -> None:
         "table.md": to_markdown(comparison),
         "table.tex": to_latex(comparison),
     }
-    for name in FILES:
-        write_file(comparison.out / name, texts[name].encode())
+    for name, text in texts.items():
+        write_file(comparison.out / name, text.encode())
 
 
 def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:

@@ -74,8 +74,7 @@ def train_comparison(
             for one in planned.combinations
         ]
         sweep = join_sweep(out, planned.sweep)
-        _require_own_task(add)
-        _require_precision(add, settings.precision)
+        _require_trained_alike(add, settings.precision)
         cells_before = read_cells(out)
         outdated = [cell for cell in cells_before if _is_outdated(cell, new)]
         kept = [cell for cell in cells_before if cell not in outdated]
@@ -97,8 +96,7 @@ def add_to_comparison(out: Path, runs: Sequence[Path]) -> Comparison:
     """
     sweep = load_sweep(out)
     with locked(out):
-        _require_own_task(runs)
-        _require_precision(runs, sweep.cell.precision)
+        _require_trained_alike(runs, sweep.cell.precision)
         require_equal([*read_cells(out), *map(_read_added, runs)], (), sweep)
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, partial(run_locally, jobs=1, log=out / LOG, device=sweep.cell.device))
@@ -121,11 +119,12 @@ def _read_added(run: Path) -> Cell:
     return replace(read_cell(run), settings=None)
 
 
-def _require_own_task(runs: Sequence[Path]) -> None:
-    """Check that runs were trained as cells are: from scratch, on what their task generates.
+def _require_trained_alike(runs: Sequence[Path], precision: str) -> None:
+    """Check that runs were trained as cells: from scratch, on generated examples, in `precision`.
 
     Raises:
-        UserError: one began with the weights of another run, or was trained on files.
+        UserError: one began with the weights of another run, or was trained on files or in another
+            precision.
     """
     for run in runs:
         origin = read_table(run / "origin.json") if (run / "origin.json").is_file() else {}
@@ -135,15 +134,6 @@ def _require_own_task(runs: Sequence[Path]) -> None:
                 f"--add {run}: was trained {how}, but cells are trained from scratch on examples "
                 "that the task generates; add a run trained without --from and files"
             )
-
-
-def _require_precision(runs: Sequence[Path], precision: str) -> None:
-    """Check that runs were trained in the precision of the cells.
-
-    Raises:
-        UserError: one was trained in another precision.
-    """
-    for run in runs:
         checkpoint = newest_checkpoint(run)
         trained = checkpoint.environment["precision"] if checkpoint else precision
         if precision not in ("auto", trained):
@@ -205,9 +195,7 @@ class _Progress:
 
     def table(self) -> Table:
         """Return the cells that have started, with their last metrics."""
-        table = Table(box=None, pad_edge=False)
-        for column in ("cell", "step", "loss", "tokens/s"):
-            table.add_column(column)
+        table = Table("cell", "step", "loss", "tokens/s", box=None, pad_edge=False)
         for path, name in list(self.running.items()):
             if records := read_metrics(path / "metrics.jsonl"):
                 last = records[-1]

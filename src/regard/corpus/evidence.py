@@ -141,11 +141,8 @@ def documents_naming(index: CorpusIndex, name: str) -> list[int]:
     """Return the numbers of the documents that contain a name, as whole words."""
     words = fold_words(name)
     candidates = index.inverted.documents(word for word in words if word[0].isalnum())
-    return [number for number in candidates if _holds(index.document(number), words)]
-
-
-def _holds(document: str, words: Sequence[str]) -> bool:
-    return contains(tokenize(split_sentences(document)), words)
+    texts = ((number, tokenize(split_sentences(index.document(number)))) for number in candidates)
+    return [number for number, tokens in texts if contains(tokens, words)]
 
 
 def contains(tokens: Sequence[Token], words: Sequence[str]) -> bool:

@@ -318,7 +318,7 @@ def open_index(path: Path, *, fingerprint: str | None = None) -> CorpusIndex:
             f"{fingerprint}); {_MAKE_ONE}"
         )
     paths = decode_json(metadata.paths, tuple[str, ...])
-    inverted = InvertedIndex(**{name: arrays.pop(name) for name in _names(InvertedIndex)})
+    inverted = InvertedIndex(**{x.name: arrays.pop(x.name) for x in fields(InvertedIndex)})
     return CorpusIndex(**arrays, inverted=inverted, paths=paths)
 
 
@@ -328,11 +328,7 @@ _MAKE_ONE = "make one: regard index CORPUS --out INDEX"
 def _arrays(index: CorpusIndex) -> dict[str, np.ndarray[Any, Any]]:
     """Return all arrays of an index by their names."""
     own = {name: getattr(index, name) for name in ("text", "suffixes", "documents", "lines")}
-    return own | {name: getattr(index.inverted, name) for name in _names(InvertedIndex)}
-
-
-def _names(struct: type[InvertedIndex]) -> list[str]:
-    return [field.name for field in fields(struct)]
+    return own | vars(index.inverted)
 
 
 def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], fingerprint: str, paths: str) -> str:

@@ -157,19 +157,17 @@ def _of_all_courses(kind: type[T]) -> tuple[T, ...]:
     return tuple(
         one
         for course in COURSES
-        for one in read_course(
-            kind, packaged_text(f"courses/{course}.toml"), course, where=f"{course}.toml"
-        )
+        for one in read_course(kind, packaged_text(f"courses/{course}.toml"), course)
     )
 
 
-def read_course(kind: type[T], text: str, course: str, *, where: str) -> tuple[T, ...]:
+def read_course(kind: type[T], text: str, course: str) -> tuple[T, ...]:
     """Return the parts or corrections of a course from TOML, `[[parts]]` or `[[corrections]]`.
 
     Raises:
         UserError: names the file, the part or correction, and the field.
     """
-    name = kind.__name__.lower()  # of its tables
+    name, where = kind.__name__.lower(), f"{course}.toml"
     tables = parse_toml(text, where=where).get(f"{name}s", [])
     return tuple(
         convert(

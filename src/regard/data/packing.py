@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Int64, Integer
@@ -12,6 +12,8 @@ from jaxtyping import Int64, Integer
 from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat, interleave
 from regard.errors import UserError
+
+Indices: TypeAlias = Integer[np.ndarray, "*n"]
 
 PADDING = -1
 """Document id of padding."""
@@ -200,9 +202,7 @@ class Combined(Dataset):
         dataset, row = self._places(np.array(index))
         return int(dataset), int(row)
 
-    def _places(
-        self, indices: Integer[np.ndarray, "*n"]
-    ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
+    def _places(self, indices: Indices) -> tuple[Indices, Indices]:
         """Return the datasets of rows, and their rows there."""
         raise NotImplementedError
 
@@ -239,9 +239,7 @@ class Mixture(Combined):
             )
         super().__init__(datasets, max(ceil(patterns[longest] * PATTERN), rows))
 
-    def _places(
-        self, indices: Integer[np.ndarray, "*n"]
-    ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
+    def _places(self, indices: Indices) -> tuple[Indices, Indices]:
         pattern, place = np.divmod(indices, len(self._sources))
         dataset = self._sources[place]
         row = pattern * self._counts[dataset] + self._before[place]
@@ -258,9 +256,7 @@ class Joined(Combined):
         places = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])
         self._order = np.argsort(places, kind="stable")
 
-    def _places(
-        self, indices: Integer[np.ndarray, "*n"]
-    ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
+    def _places(self, indices: Indices) -> tuple[Indices, Indices]:
         rows = self._order[indices]
         dataset = np.searchsorted(self._starts, rows, side="right") - 1
         return dataset, rows - self._starts[dataset]

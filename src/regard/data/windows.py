@@ -80,7 +80,10 @@ class Windows(Dataset):
 
     def collate(self, examples: Sequence[Int64[np.ndarray, " n+1"]]) -> Batch:
         """Make a batch: every id but the first of a window is predicted from those before it."""
-        return next_token_batch(examples, self.format)
+        n = self.format.context_length
+        inputs = PaddedIds.of([ids[:-1] for ids in examples], self.format.pad, limit=n)
+        labels = PaddedIds.of([ids[1:] for ids in examples], IGNORE, limit=n)
+        return Batch({"input_ids": inputs}, labels.ids)
 
 
 class HeldOutWindows(Windows):
@@ -100,11 +103,3 @@ class HeldOutWindows(Windows):
         """Return the ids of a window and the next id."""
         start = self.rows[index]
         return self._stream.read(start, start + self.format.context_length + 1)
-
-
-def next_token_batch(rows: Sequence[Integer[np.ndarray, " ids"]], format: RowFormat) -> Batch:
-    """Return a batch that reads all ids of each row but the last and predicts all but the first."""
-    n = format.context_length
-    inputs = PaddedIds.of([row[:-1] for row in rows], format.pad, limit=n)
-    labels = PaddedIds.of([row[1:] for row in rows], IGNORE, limit=n)
-    return Batch({"input_ids": inputs}, labels.ids)

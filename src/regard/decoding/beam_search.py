@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.attention.base import at_least_float32
 from regard.decoding.generate import DAMAGED, Decoding, Generator, encode_prompts
 from regard.environment import Precision
 from regard.errors import NonFiniteError, UserError
@@ -88,8 +89,7 @@ def continuations(
     """
     # The best of all hypotheses are among the best of each.
     top, tokens = logits.topk(min(most, logits.shape[-1]), -1)
-    at_least_float = torch.promote_types(logits.dtype, torch.float32)
-    total = logits.to(at_least_float).logsumexp(-1, keepdim=True)
+    total = at_least_float32(logits).logsumexp(-1, keepdim=True)
     rows, n = growing.scores.shape
     gained = (top.double() - total.double()).view(rows, n, -1)
     scores = (growing.scores[:, :, None] + gained).flatten(1)
@@ -219,8 +219,6 @@ class _Rules:
     def __post_init__(self) -> None:
         if self.beams < 1:
             raise UserError(f"beams must be ≥ 1, not {self.beams}")
-        if self.max_new_tokens < 1:
-            raise UserError(f"the number of new tokens must be ≥ 1, not {self.max_new_tokens}")
         # Beyond, powers of lengths overflow float64.
         if not -20 <= self.length_penalty <= 20:
             raise UserError(f"length penalty must lie in [-20, 20], not {self.length_penalty}")
@@ -313,7 +311,7 @@ def beam_search(
     'Rome'
     """
     with run.environment(precision).autocast():
-        encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
+        encoded = encode_prompts(run, prompts, max_new_tokens=max_new_tokens, raw=raw)
         found = search_ids(
             encoded.model,
             encoded.starts,

@@ -6,6 +6,7 @@ samples depend on the seed and the row alone.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -69,7 +70,6 @@ class Prompts:
 def encode_prompts(
     run: Run,
     prompts: Sequence[str],
-    device: torch.device,
     *,
     max_new_tokens: int | None = None,
     raw: bool = False,
@@ -102,7 +102,7 @@ def encode_prompts(
     rows = [affixes.around(text) for text in texts]
     if has_source:
         _require_fit(rows, 0, run.recipe.max_source_tokens)
-    model, starts = begin_answers(run, rows, device) if answers else (with_package(run), rows)
+    model, starts = begin_answers(run, rows) if answers else (with_package(run), rows)
     context_length = run.recipe.model.context_length
     _require_fit(starts, (max_new_tokens or 1) - 1, context_length)
     new_tokens = max_new_tokens or context_length + 1 - max(map(len, starts))
@@ -116,9 +116,7 @@ def encode_prompts(
     )
 
 
-def begin_answers(
-    run: Run, rows: Sequence[list[int]], device: torch.device
-) -> tuple[Generator, list[list[int]]]:
+def begin_answers(run: Run, rows: Sequence[list[int]]) -> tuple[Generator, list[list[int]]]:
     """Return the model that answers rows (prompts or sources), and the ids that it continues.
 
     Raises:
@@ -127,8 +125,8 @@ def begin_answers(
     if not isinstance(run.model, SequenceToSequence):
         return with_package(run), [run.template.open_answer(row) for row in rows]
     start, padding = run.template.open_target(), run.tokenizer.special.padding
-    padded = pad_rows(rows, padding, limit=run.recipe.max_source_tokens).to(device)
-    return run.model.condition(padded, lengths_of(rows).to(device)), [start] * len(rows)
+    padded = pad_rows(rows, padding, limit=run.recipe.max_source_tokens).to(run.device)
+    return run.model.condition(padded, lengths_of(rows).to(run.device)), [start] * len(rows)
 
 
 def _require_fit(rows: Sequence[Sequence[int]], new: int, context_length: int) -> None:
@@ -227,17 +225,14 @@ def generate_ids(
     [3, 3]
     """
     decoding = Decoding.start(model, prompts, max_new_tokens, device)
+    at_once = -(-SCORED_TOGETHER // max(decoding.logits.numel(), 1))
+    steps = _steps(decoding, max_new_tokens, stop_ids, sampling)
     tokens: list[Tensor] = []
     scores: list[Tensor] = []
-    waiting: list[Tensor] = []
-    for token, logits in _steps(decoding, max_new_tokens, stop_ids, sampling):
-        tokens.append(token)
-        waiting.append(logits)
-        if len(waiting) * logits.numel() >= SCORED_TOGETHER:
-            scores.append(_scores(waiting, tokens[-len(waiting) :]))
-            waiting.clear()
-    if waiting:
-        scores.append(_scores(waiting, tokens[-len(waiting) :]))
+    while some := list(islice(steps, at_once)):
+        new, logits = zip(*some, strict=True)
+        tokens += new
+        scores.append(_scores(logits, new))
     return [
         _until_stop(row_ids, row_scores, stop_ids)
         for row_ids, row_scores in zip(
@@ -251,15 +246,15 @@ SCORED_TOGETHER = 2**20
 
 
 def _scores(
-    logits: Sequence[Float[Tensor, "rows vocabulary"]], tokens: Sequence[Int[Tensor, " rows"]]
+    logits: tuple[Float[Tensor, "rows vocabulary"], ...], tokens: tuple[Int[Tensor, " rows"], ...]
 ) -> Float[Tensor, "rows steps"]:
     """Return the log-probabilities of the tokens of several steps.
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
     """
-    scores = torch.stack(list(logits)).float().log_softmax(-1)
-    scores = scores.gather(-1, torch.stack(list(tokens)).unsqueeze(-1)).squeeze(-1)
+    scores = torch.stack(logits).float().log_softmax(-1)
+    scores = scores.gather(-1, torch.stack(tokens).unsqueeze(-1)).squeeze(-1)
     if not scores.isfinite().all():
         raise NonFiniteError(DAMAGED)
     return scores.T
@@ -354,7 +349,7 @@ def generate(
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with run.environment(precision).autocast(), edited(run, edit):
-        encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
+        encoded = encode_prompts(run, prompts, max_new_tokens=max_new_tokens, raw=raw)
         generated = generate_ids(
             encoded.model,
             encoded.starts,
@@ -386,7 +381,7 @@ def generate_answers(
             answers = generate_answers(run, some, max_new_tokens=max_new_tokens)
             found |= dict(zip(places, answers, strict=True))
         return [found[i] for i in range(len(rows))]
-    model, starts = begin_answers(run, rows, run.device)
+    model, starts = begin_answers(run, rows)
     return _fill(run, model, starts, max_new_tokens or run.recipe.model.context_length)
 
 

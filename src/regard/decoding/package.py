@@ -264,12 +264,10 @@ def _usable(run: Run) -> list[tuple[Path, Description]]:
 
 def _differences(target: Target, here: Target, ignored: Collection[str] = ("batch",)) -> list[str]:
     """Return descriptions of the fields in which a package's target differs from this one."""
-    names = [name for name in Target.__struct_fields__ if name not in ignored]
-    values = {name: getattr(target, name) for name in names}
     return [
-        f"other {name}" if name in ("weights", "machine") else f"{name} {value}"
-        for name, value in values.items()
-        if value != getattr(here, name)
+        f"other {name}" if name in ("weights", "machine") else f"{name} {getattr(target, name)}"
+        for name in Target.__struct_fields__
+        if name not in ignored and getattr(target, name) != getattr(here, name)
     ]
 
 

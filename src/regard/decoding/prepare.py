@@ -68,10 +68,9 @@ def has_hooks(model: nn.Module) -> bool:
     return any(map(is_hooked, model.modules()))
 
 
-class DirectLinear(nn.Linear):
-    """A linear layer without hooks."""
-
-    __call__ = nn.Linear.forward
+def _without_hooks(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return a subclass whose call is `forward` alone."""
+    return type(f"Direct{kind.__name__}", (kind,), {"__call__": kind.forward})
 
 
 class DirectLayerNorm(nn.LayerNorm):
@@ -81,30 +80,6 @@ class DirectLayerNorm(nn.LayerNorm):
         return torch.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     __call__ = forward
-
-
-class DirectRMSNorm(RMSNorm):
-    """An RMS norm without hooks."""
-
-    __call__ = RMSNorm.forward
-
-
-class DirectEmbedding(nn.Embedding):
-    """An embedding without hooks."""
-
-    __call__ = nn.Embedding.forward
-
-
-class DirectRotary(Rotary):
-    """Rotary positions without hooks."""
-
-    __call__ = Rotary.forward
-
-
-class DirectFeedForward(FeedForward):
-    """A feed-forward layer without hooks."""
-
-    __call__ = FeedForward.forward
 
 
 class SmallGELU(nn.GELU):
@@ -121,12 +96,12 @@ class SmallGELU(nn.GELU):
 
 
 DIRECT: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Linear: DirectLinear,
+    nn.Linear: _without_hooks(nn.Linear),
     nn.LayerNorm: DirectLayerNorm,
-    RMSNorm: DirectRMSNorm,
-    nn.Embedding: DirectEmbedding,
-    Rotary: DirectRotary,
-    FeedForward: DirectFeedForward,
+    RMSNorm: _without_hooks(RMSNorm),
+    nn.Embedding: _without_hooks(nn.Embedding),
+    Rotary: _without_hooks(Rotary),
+    FeedForward: _without_hooks(FeedForward),
     nn.GELU: SmallGELU,
 }
 """Modules that are called for each token, with a subclass that skips hooks."""

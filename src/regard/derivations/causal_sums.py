@@ -23,12 +23,6 @@ def _elu(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, x.exp())
 
 
-def _sums(x: Inputs) -> Float64[Tensor, "n e m"]:
-    """S_i for each i, from its definition."""
-    keys = _elu(x.K)
-    return torch.stack([keys[: i + 1].T @ x.V[: i + 1] for i in range(len(x.V))])
-
-
 def recurrent_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
     """Return causal kernel attention token by token, and count operations after the features."""
     s, z, rows = x.K.new_zeros(x.K.shape[1], x.V.shape[1]), x.K.new_zeros(x.K.shape[1]), []
@@ -55,13 +49,14 @@ def _inputs(n: Tensor, e: Tensor, m: Tensor) -> Inputs:
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:
-    """The mask, features, S_i from S_0 on, Z_i, and counted costs."""
-    sums = _sums(x)
+    """The mask, features, S_i from S_0 on and Z_i by definition, and counted costs."""
+    keys = _elu(x.K)
+    sums = torch.stack([keys[: i + 1].T @ x.V[: i + 1] for i in range(len(x.V))])
     return {
         "m": torch.ones(len(x.V), len(x.V)).double().tril(),
         "phi": _elu,
         "S": FromZero(torch.cat([torch.zeros_like(sums[:1]), sums])),
-        "Z": _elu(x.K).cumsum(0),
+        "Z": keys.cumsum(0),
         "cost": lambda *shape: operations(lambda c: recurrent_attention(c, _inputs(*shape))),
         "costpairs": lambda *shape: operations(lambda c: _causal_pairs(c, _inputs(*shape))),
     }

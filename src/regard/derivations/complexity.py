@@ -21,16 +21,6 @@ def _draw_layer(generator: Generator) -> Inputs:
     )
 
 
-def _scores(
-    c: Counter, q: Float64[Tensor, "n h"], k: Float64[Tensor, "m h"]
-) -> Float64[Tensor, "n m"]:
-    return c.product(q, k.T)
-
-
-def _scaled(c: Counter, scores: Float64[Tensor, "n m"], h: Tensor) -> Float64[Tensor, "n m"]:
-    return c.scaled(scores, h.sqrt())
-
-
 def _softmax(c: Counter, scores: Float64[Tensor, "n m"]) -> Float64[Tensor, "n m"]:
     powers = scores.exp()
     return c.scaled(powers, powers.sum(1, keepdim=True))
@@ -39,7 +29,7 @@ def _softmax(c: Counter, scores: Float64[Tensor, "n m"]) -> Float64[Tensor, "n m
 def self_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
     """Return softmax(X W_q (X W_k)ᵀ / √h) X W_v, and count the operations."""
     q, k, v = (c.product(x.X, matrix) for matrix in (x.W_q, x.W_k, x.W_v))
-    return c.product(_softmax(c, _scaled(c, _scores(c, q, k), x.h)), v)
+    return c.product(_softmax(c, c.scaled(c.product(q, k.T), x.h.sqrt())), v)
 
 
 def _part_by_part(x: Inputs) -> Float64[Tensor, ""]:
@@ -49,8 +39,8 @@ def _part_by_part(x: Inputs) -> Float64[Tensor, ""]:
         operations(lambda c: c.product(x.X, x.W_q))
         + operations(lambda c: c.product(x.X, x.W_k))
         + operations(lambda c: c.product(x.X, x.W_v))
-        + operations(lambda c: _scores(c, q, q))
-        + operations(lambda c: _scaled(c, weights, x.h))
+        + operations(lambda c: c.product(q, q.T))
+        + operations(lambda c: c.scaled(weights, x.h.sqrt()))
         + operations(lambda c: _softmax(c, weights))
         + operations(lambda c: c.product(weights, q))
     )
@@ -136,7 +126,7 @@ def _draw_sequences(generator: Generator) -> Inputs:
 
 def _scores_and_values(c: Counter, queries: Tensor, memory: Tensor) -> Float64[Tensor, "n k"]:
     """Compute scores of queries and keys, and their products with values."""
-    return c.product(_scores(c, queries, memory), memory)
+    return c.product(c.product(queries, memory.T), memory)
 
 
 def _causal(c: Counter, sequence: Float64[Tensor, "n k"]) -> None:

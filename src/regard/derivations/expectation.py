@@ -25,16 +25,16 @@ def expect(
     2·nodes in each entry.
     """
     places, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(nodes))
-    grid, weight = _grid(places, weights / math.sqrt(2 * math.pi), len(mean))
-    return _total(f(mean + deviation * grid), weight)
+    weights, d = weights / math.sqrt(2 * math.pi), len(mean)
+    return _total(f(mean + deviation * _grid(places, d)), _grid(weights, d).prod(1))
 
 
 def integrate(
     f: Function, low: float, high: float, *, d: int = 1, nodes: int
 ) -> Float64[Tensor, "..."]:
     """Return the integral of f over the cube [low, high]^d, by Gauss–Legendre quadrature."""
-    grid, weight = _grid(*legendre(low, high, nodes), d)
-    return _total(f(grid), weight)
+    places, weights = legendre(low, high, nodes)
+    return _total(f(_grid(places, d)), _grid(weights, d).prod(1))
 
 
 def legendre(
@@ -55,14 +55,10 @@ def density(
     return values
 
 
-def _grid(
-    places: Float64[Tensor, " nodes"], weights: Float64[Tensor, " nodes"], d: int
-) -> tuple[Float64[Tensor, "points d"], Float64[Tensor, " points"]]:
-    """Return the grid of all points with entries from `places`, and their weights."""
-    axes = torch.meshgrid(*[places] * d, indexing="ij")
-    factors = torch.meshgrid(*[weights] * d, indexing="ij")
-    points = torch.stack([axis.flatten() for axis in axes], 1)
-    return points, torch.stack([factor.flatten() for factor in factors], 1).prod(1)
+def _grid(entries: Float64[Tensor, " nodes"], d: int) -> Float64[Tensor, "points d"]:
+    """Return all rows of d entries."""
+    axes = torch.meshgrid(*[entries] * d, indexing="ij")
+    return torch.stack([axis.flatten() for axis in axes], 1)
 
 
 def _total(

@@ -20,17 +20,11 @@ def _states(x: Inputs) -> Float64[Tensor, "3 d"]:
     return torch.stack([x.u_d + x.u_b, x.u_a, x.u_c + x.u_b])
 
 
-def _value_matrix(x: Inputs) -> Float64[Tensor, "d d"]:
-    return (torch.outer(x.u_b, x.u_b) - torch.outer(x.u_c, x.u_c)) / x.beta**2
-
-
-def _query_matrix(x: Inputs) -> Float64[Tensor, "d d"]:
-    return (torch.outer(x.u_d, x.u_a) + torch.outer(x.u_c, x.u_d)) / x.beta**2
-
-
 def _letters(x: Inputs) -> dict[str, Letter]:
     """States, matrices, queries, keys and values, and the weights α_1j and α_2j."""
-    states, value, query = _states(x), _value_matrix(x), _query_matrix(x)
+    value = (torch.outer(x.u_b, x.u_b) - torch.outer(x.u_c, x.u_c)) / x.beta**2
+    query = (torch.outer(x.u_d, x.u_a) + torch.outer(x.u_c, x.u_d)) / x.beta**2
+    states = _states(x)
     queries = states @ query.T
     weights = (queries @ states.T).softmax(1)
     rows = {"x": states, "q": queries, "k": states, "v": states @ value.T, "alpha": weights}

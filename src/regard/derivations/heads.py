@@ -111,10 +111,6 @@ def _draw_noisy_keys(generator: Generator) -> Inputs:
     return Inputs(x | {"alpha": alpha, "noise": noise, "gamma": number(generator, -0.5, 2.5)})
 
 
-def _noisy_weights(x: Inputs) -> Float64[Tensor, " n"]:
-    return ((x.mu + x.noise) @ _query(x)).softmax(0)
-
-
 def _share(x: Inputs) -> Float64[Tensor, ""]:
     """s = 1 / (1 + e^(−t(γ − 1)))."""
     return 1 / (1 + (-x.t * (x.gamma - 1)).exp())
@@ -122,9 +118,9 @@ def _share(x: Inputs) -> Float64[Tensor, ""]:
 
 def _noisy_letters(x: Inputs) -> dict[str, Letter]:
     """The query, noisy keys and their weights; the weights β with a long k_a; and s."""
-    weights, identity = _noisy_weights(x), torch.eye(x.mu.shape[1]).double()
-    keys = {"k": x.mu + x.noise, "varepsilon": x.noise, "q": _query(x), "I": identity}
-    beta = (long_key(x, x.gamma) @ _query(x)).softmax(0)
+    noisy, query, identity = x.mu + x.noise, _query(x), torch.eye(x.mu.shape[1]).double()
+    keys = {"k": noisy, "varepsilon": x.noise, "q": query, "I": identity}
+    weights, beta = (noisy @ query).softmax(0), (long_key(x, x.gamma) @ query).softmax(0)
     shares = {"alphaa": weights[x.a], "alphab": weights[x.b], "beta": beta, "s": _share(x)}
     return {**keys, **shares}
 

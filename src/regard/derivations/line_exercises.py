@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 
 from torch import Tensor
 
-from regard.derivations.derivation import Derivation, Draw, Step, Value, difference
+from regard.derivations.derivation import Derivation, Draw, Step, difference
 from regard.derivations.tex_algebra import Unsupported
 from regard.derivations.tex_parser import TOKEN
 from regard.derivations.tex_value import Values, last_side
@@ -163,11 +163,8 @@ def _altered(derivation: Derivation, step: Step) -> Iterator[tuple[str, Iterable
             yield tex, map(partial(Draw.read, tex=tex), draws)
     elif _is_product(step.tex):
         for factor, sign in ((-1.0, "-"), (2.0, r"2 \, "), (0.5, r"\frac{1}{2} \, ")):
-            yield f"= {sign}{_body(step.tex)}", _scaled(factor, step.value, draws)
-
-
-def _scaled(factor: float, value: Value, draws: Sequence[Draw]) -> list[Tensor]:
-    return [factor * value(draw.inputs).double() for draw in draws]
+            values = [factor * step.value(draw.inputs).double() for draw in draws]
+            yield f"= {sign}{_body(step.tex)}", values
 
 
 def altered_tex(tex: str) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Positive features with orthogonal directions have a smaller error: theorem 2 of the Performer."""
 
 import math
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -75,18 +74,12 @@ def _unit_products(d: int) -> Points:
     return Points(along, r_weights[first] * r_weights[second] * weights[at])
 
 
-def _over_two(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Float64[Tensor, ""]:
-    """E[f(w_1·z, w_2·z)]."""
-    products = _products(x)
-    mean: Tensor = products.weights @ f(*products.values.T)
-    return mean
-
-
 def _error(x: Inputs) -> Float64[Tensor, ""]:
     """E[(Λ (e^(w_1·z) + e^(w_2·z))/2 − SM)²] for orthogonal directions."""
-    return _over_two(
-        x, lambda first, second: (shrink(x) * (first.exp() + second.exp()) / 2 - kernel(x)) ** 2
-    )
+    products = _products(x)
+    first, second = products.values.T
+    error: Tensor = (shrink(x) * (first.exp() + second.exp()) / 2 - kernel(x)) ** 2
+    return products.weights @ error
 
 
 def _independent_error(x: Inputs) -> Float64[Tensor, ""]:

@@ -182,19 +182,18 @@ def _rotation(angle: Float64[Tensor, " pairs"]) -> Float64[Tensor, "pairs 2 2"]:
     return torch.stack(rows, 1)
 
 
-def _shift_matrix(x: Inputs) -> Float64[Tensor, "d d"]:
-    """M, with the rotations of all pairs on its diagonal."""
-    matrix: Tensor = torch.block_diag(*_rotation(x.omega))
-    return matrix
-
-
 def _position_letters(x: Inputs) -> dict[str, Letter]:
-    """Frequencies and their rotations from k = 0, M, and positions from p_0 to p_(t+s)."""
+    """Frequencies and rotations from k = 0, M with all of these, and positions p_0 to p_(t+s)."""
     positions = torch.stack(
         [_pair(x, place).flatten() for place in torch.arange(int(x.t + x.s) + 2)]
     )
-    rotations = {"omega": FromZero(x.omega), "m": FromZero(_rotation(x.omega))}
-    return {**rotations, "M": _shift_matrix(x), "p": FromZero(positions)}
+    rotations = _rotation(x.omega)
+    return {
+        "omega": FromZero(x.omega),
+        "m": FromZero(rotations),
+        "M": torch.block_diag(*rotations),
+        "p": FromZero(positions),
+    }
 
 
 SHIFT_MATRIX = Derivation(

@@ -133,16 +133,10 @@ def _matrix(*rows: tuple[float, ...]) -> Float64[Tensor, "n m"]:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _score(x: Inputs, h: Float64[Tensor, "2"]) -> Float64[Tensor, ""]:
-    """(W_q h_2)ᵀ (W_k h)."""
-    score: Tensor = (x.W_q @ x.h2) @ (x.W_k @ h)
-    return score
-
-
 def _named(x: Inputs) -> dict[str, Letter]:
     """The values and scores of all states."""
     states = [x.h1, x.h2, x.h3]
-    scores = torch.stack([_score(x, h) for h in states])
+    scores = torch.stack([(x.W_q @ x.h2) @ (x.W_k @ h) for h in states])
     return {"v": torch.stack([x.W_v @ h for h in states]), "hat alpha2": scores}
 
 

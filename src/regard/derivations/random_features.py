@@ -50,11 +50,6 @@ def _a(x: Inputs) -> Float64[Tensor, ""]:
     return _z(x) @ _z(x)
 
 
-def _b(x: Inputs) -> Float64[Tensor, ""]:
-    """‖x − y‖²."""
-    return (x.x - x.y) @ (x.x - x.y)
-
-
 def _before_square(x: Inputs) -> Float64[Tensor, ""]:
     """∫ (2π)^(−d/2) e^(−‖w‖²/2 + w·z) dw."""
     return integrate(lambda w: density(w) * (w @ _z(x)).exp(), -_FAR, _FAR, d=len(x.x), nodes=120)
@@ -67,7 +62,8 @@ def _after_square(x: Inputs) -> Float64[Tensor, ""]:
 
 def letters(x: Inputs) -> dict[str, Letter]:
     """Return the letters z, a, b, SM and Λ for derivations of features."""
-    return {"z": _z(x), "a": _a(x), "b": _b(x), "SM": kernel(x), "Lambda": shrink(x)}
+    b = (x.x - x.y) @ (x.x - x.y)
+    return {"z": _z(x), "a": _a(x), "b": b, "SM": kernel(x), "Lambda": shrink(x)}
 
 
 def _laws(x: Inputs) -> dict[str, Law]:
@@ -160,18 +156,6 @@ def _draw_short_pair(generator: Generator) -> Inputs:
     return Inputs(x=x, y=y, **sizes(m=m))
 
 
-def _cosine(x: Inputs) -> Callable[[Tensor], Tensor]:
-    return lambda w: (w @ (x.x - x.y)).cos()
-
-
-def _exponential(x: Inputs) -> Callable[[Tensor], Tensor]:
-    return lambda w: (w @ _z(x)).exp()
-
-
-def _cosh(x: Inputs) -> Callable[[Tensor], Tensor]:
-    return lambda w: (w @ _z(x)).cosh()
-
-
 def _error(x: Inputs, factor: Tensor, f: Callable[[Tensor], Tensor]) -> Float64[Tensor, ""]:
     """E[(factor · mean of f(w_1), …, f(w_m) − SM)²], over all directions at once."""
     return _over_all(x, lambda w: (factor * f(w).mean(1) - kernel(x)) ** 2)
@@ -180,9 +164,9 @@ def _error(x: Inputs, factor: Tensor, f: Callable[[Tensor], Tensor]) -> Float64[
 def _errors(x: Inputs) -> dict[str, Letter]:
     """Return the letters of features, and the three errors."""
     estimates = {
-        "MSEtrig": _error(x, 1 / shrink(x), _cosine(x)),
-        "MSE+": _error(x, shrink(x), _exponential(x)),
-        "MSEhyp": _error(x, shrink(x), _cosh(x)),
+        "MSEtrig": _error(x, 1 / shrink(x), lambda w: (w @ (x.x - x.y)).cos()),
+        "MSE+": _error(x, shrink(x), lambda w: (w @ _z(x)).exp()),
+        "MSEhyp": _error(x, shrink(x), lambda w: (w @ _z(x)).cosh()),
     }
     return {**letters(x), **estimates}
 

@@ -31,20 +31,14 @@ def _planted(x: Inputs, base: int, first: int) -> Int64[Tensor, "layers heads no
     return (torch.arange(nodes) + head * base**layer) % nodes
 
 
-def _next(below: Fields, pointers: Int64[Tensor, "heads nodes"], *, residual: bool) -> Fields:
-    """Return the fields of a layer: unions of the fields of nodes that its heads point to."""
-    fields = []
-    for i, targets in enumerate(pointers.T.tolist()):
-        sources = [i, *targets] if residual else targets
-        fields.append(set().union(*(below[j] for j in sources)))
-    return fields
-
-
 def _fields(pointers: Int64[Tensor, "layers heads nodes"], *, residual: bool = True) -> Fields:
-    """R_n(i) for each node i."""
+    """R_n(i) for each node i: unions of the fields of nodes that the heads of a layer point to."""
     fields: Fields = [{i} for i in range(pointers.shape[2])]
     for layer in pointers:
-        fields = _next(fields, layer, residual=residual)
+        below, fields = fields, []
+        for i, targets in enumerate(layer.T.tolist()):
+            sources = [i, *targets] if residual else targets
+            fields.append(set[int]().union(*(below[j] for j in sources)))
     return fields
 
 

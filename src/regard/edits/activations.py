@@ -32,7 +32,7 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
         return [[*_row(run, source, run.recipe.max_source_tokens), _row(run, target)[0]]]
     ids, types = run.encode(text, second)
     plain = _row(run, ids)
-    if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
+    if second is not None and run.recipe.uses_token_types:
         plain.append(_row(run, types)[0])
     found = [plain]
     answers = run.recipe.task is None and run.answers_questions
@@ -44,8 +44,8 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
 
 def ids_read(run: Run, inputs: Sequence[Tensor]) -> list[int]:
     """Return the input ids of the last stack: an encoder–decoder's target, or the text."""
-    read = inputs[-1 if isinstance(run.model, SequenceToSequence) else 0]
-    return [int(i) for i in read[0]]
+    ids: list[int] = inputs[-1 if isinstance(run.model, SequenceToSequence) else 0][0].tolist()
+    return ids
 
 
 def _row(run: Run, ids: Sequence[int], limit: int | None = None) -> list[Tensor]:

@@ -153,8 +153,7 @@ class Edits:
     @property
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify the edits."""
-        data = msgspec.json.encode(self.edits)
-        return fingerprint_of(data)
+        return fingerprint_of(msgspec.json.encode(self.edits))
 
 
 def as_edits(edit: Edit | Edits | None) -> Edits:

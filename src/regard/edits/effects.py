@@ -82,8 +82,8 @@ def effects(
         )
     controls = (20 if sites == "heads" else 0) if controls is None else controls
     _require_methods(by, steps)
-    pairs, first = pairs_of(run, clean, corrupt, metric)
-    cells = cells_of(run, sites, pairs, first)
+    pairs = pairs_of(run, clean, corrupt, metric)
+    cells = cells_of(run, sites, pairs)
     if "attribution" in by:
         _require_parallel(cells)
     rows = [
@@ -198,11 +198,7 @@ def _measure(
     return _Measured(high, start, patched, estimated, control)
 
 
-def _drawn(
-    places: Sequence[Site],
-    source: dict[str, Tensor],
-    rng: np.random.Generator,
-) -> Patch:
+def _drawn(places: Sequence[Site], source: dict[str, Tensor], rng: np.random.Generator) -> Patch:
     """Return a patch of random channels of a random layer's heads, as many as one head has."""
     place = places[int(rng.integers(len(places)))].place
     _, h, n, d = source[place].shape

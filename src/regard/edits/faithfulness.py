@@ -185,7 +185,7 @@ def faithfulness(
     found = effects(
         run, clean, corrupt, metric=metric, sites=sites, by=(by,), steps=steps, controls=0
     )
-    pairs, _ = pairs_of(run, clean, corrupt, metric)
+    pairs = pairs_of(run, clean, corrupt, metric)
     by_effect = np.argsort(-found.examples[::2].mean(0), kind="stable")
     orders = [[found.cells[i] for i in order] for order in (by_effect, found.order)]
     measured = [_measure(run, pair, orders) for pair in pairs[1::2] or pairs]
@@ -208,7 +208,8 @@ def _measure(run: Run, pair: Pair, orders: Sequence[Sequence[Cell]]) -> list[np.
     corrupt = Recorder(cell.site for cell in orders[0])
     metric_of(run, pair.corrupt, pair.measure, corrupt.hooks)
     source, found = corrupt.tensors, []
+    swapped = Pair(pair.corrupt, pair.clean, pair.measure)
     for order in orders:
         outside = [patch_of(order[k:], source) for k in range(len(order) + 1)]
-        found.append(patch_each(run, pair.swapped, outside, source))
+        found.append(patch_each(run, swapped, outside, source))
     return found

@@ -193,12 +193,8 @@ class Effects(Measured):
             return _heat_maps(self.cells, values)
         with panels(height=min(max(1.6, 0.18 * len(values)), 60)) as (figure, (axes,)):
             axes.barh(range(len(values)), values)
-            axes.set_yticks(
-                range(len(values)),
-                [cell.name for cell in self.cells],
-                fontsize=7,
-                parse_math=False,
-            )
+            names = [cell.name for cell in self.cells]
+            axes.set_yticks(range(len(values)), names, fontsize=7, parse_math=False)
             axes.invert_yaxis()
             axes.set_xlabel("effect: share of the difference of clean and corrupt")
         return figure

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from regard.attention.base import at_least_float32
 from regard.drawing import color_bar, heat_map, panels
 from regard.edits.activations import activations, ids_read, text_inputs
 from regard.edits.metrics import LogitDifference
@@ -224,7 +225,7 @@ def _probabilities(
 ) -> Float[Tensor, "n vocabulary"]:
     """Return the probabilities of tokens predicted from a residual stream."""
     logits: Tensor = model.head(stack._finish(x))[0]
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
+    return at_least_float32(logits).softmax(-1)
 
 
 def _decoded(run: Run, ids: Iterable[int]) -> tuple[str, ...]:

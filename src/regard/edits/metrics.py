@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol, TypeAlias
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.base import at_least_float32
 from regard.errors import UserError
 from regard.text.tokenizer import Tokenizer, locate_unknown
 
@@ -99,7 +99,7 @@ def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> 
     >>> found.rows()[0]["site"]  # restores the whole difference
     "decoder.0.residual at 3 'Ada'"
     """
-    return LogitDifference(_words(right), _words(wrong))
+    return LogitDifference(as_tuple(right), as_tuple(wrong))
 
 
 def probability(right: str | Sequence[str]) -> Probability:
@@ -113,11 +113,12 @@ def probability(right: str | Sequence[str]) -> Probability:
     >>> found.rows()[0]["site"]  # restores the whole difference
     "decoder.0.residual at 3 'Ada'"
     """
-    return Probability(_words(right))
+    return Probability(as_tuple(right))
 
 
-def _words(words: str | Sequence[str]) -> tuple[str, ...]:
-    return (words,) if isinstance(words, str) else tuple(words)
+def as_tuple(texts: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one text or several as a tuple."""
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 def _for_pairs(words: tuple[str, ...], n: int, name: str) -> tuple[str, ...]:
@@ -155,4 +156,4 @@ def _difference(logits: Float[Tensor, "b vocabulary"], ids: tuple[int, int]) -> 
 
 
 def _probability(logits: Float[Tensor, "b vocabulary"], token: int) -> Float[Tensor, " b"]:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)[:, token]
+    return at_least_float32(logits).softmax(-1)[:, token]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.edits.activations import ids_read, text_inputs
 from regard.edits.found import Cell
-from regard.edits.metrics import Measure, Metric
+from regard.edits.metrics import Measure, Metric, as_tuple
 from regard.edits.places import in_turn, intercept_places
 from regard.edits.sites import PAIRS, Site, find_site
 from regard.edits.sites import sites as all_sites
@@ -31,7 +31,6 @@ PARTS = {
     "trace": ("residual", "attention", "cross", "feedforward", "hidden"),
 }
 """Choice of sites → parts of the model."""
-SITES = tuple(PARTS)
 TOKENS_AT_ONCE = 2**14
 """Largest number of tokens of a batch."""
 
@@ -47,37 +46,28 @@ class Pair(NamedTuple):
     corrupt: list[Tensor]
     measure: Measure
 
-    @property
-    def swapped(self) -> "Pair":
-        """The pair with clean and corrupt text exchanged."""
-        return Pair(self.corrupt, self.clean, self.measure)
-
-
-def _texts(texts: str | Sequence[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)
-
 
 def require_sites(chosen: str | Sequence[str]) -> None:
-    """Check that a choice of sites is a nonempty list of names, or one of `SITES`.
+    """Check that a choice of sites is a nonempty list of names, or one of `PARTS`.
 
     Raises:
         UserError: it isn't; the message lists the choices.
     """
-    if not chosen or (isinstance(chosen, str) and chosen not in SITES):
+    if not chosen or (isinstance(chosen, str) and chosen not in PARTS):
         raise UserError(
-            f"sites {chosen or 'empty'}: there are {', '.join(SITES)}, or a list of names"
+            f"sites {chosen or 'empty'}: there are {', '.join(PARTS)}, or a list of names"
         )
 
 
 def pairs_of(
     run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: Metric
-) -> tuple[list[Pair], list[int]]:
-    """Return the pairs as inputs, and the last stack's input ids of the first clean text.
+) -> list[Pair]:
+    """Return the pairs as inputs.
 
     Raises:
         UserError: the texts of a pair differ in length, or the run doesn't predict tokens.
     """
-    clean, corrupt = _texts(clean), _texts(corrupt)
+    clean, corrupt = as_tuple(clean), as_tuple(corrupt)
     if not isinstance(run.model, LanguageModel | SequenceToSequence):
         raise UserError(f"{run.path}: effects need a model that predicts the next token")
     if len(clean) != len(corrupt) or not clean:
@@ -93,12 +83,10 @@ def pairs_of(
                 f"pair {number}: the texts have {lengths} tokens; patching needs equal lengths"
             )
         found.append(Pair(inputs, others, measure))
-    return found, ids_read(run, found[0].clean)
+    return found
 
 
-def cells_of(
-    run: Run, chosen: str | Sequence[str], pairs: Sequence[Pair], first: Sequence[int]
-) -> list[Cell]:
+def cells_of(run: Run, chosen: str | Sequence[str], pairs: Sequence[Pair]) -> list[Cell]:
     """Return the cells to patch: each site at all tokens together, or at each token.
 
     Raises:
@@ -121,15 +109,16 @@ def cells_of(
     return [
         Cell(site, place, row)
         for site in of_kind
-        for place, row in enumerate(_rows(run, site, pairs[0], first))
+        for place, row in enumerate(_rows(run, site, pairs[0]))
     ]
 
 
-def _rows(run: Run, site: Site, pair: Pair, target: Sequence[int]) -> list[str]:
+def _rows(run: Run, site: Site, pair: Pair) -> list[str]:
     """Return the tokens of a site's stack, or the names of its latents."""
+    source = site.name.startswith("encoder")
+    ids = pair.clean[0][0].tolist() if source else ids_read(run, pair.clean)
     if isinstance(body := run.model.body, PerceiverDecoder) and site.of_latents:
-        return [f"latent {i}" for i in range(min(len(target), body.n_latents))]
-    ids = pair.clean[0][0].tolist() if site.name.startswith("encoder") else target
+        return [f"latent {i}" for i in range(min(len(ids), body.n_latents))]
     return [run.tokenizer.token_text(token) for token in ids]
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from regard.drawing import panels
 from regard.edits.activations import Recorder
 from regard.edits.found import Cell, counted
-from regard.edits.metrics import Metric
+from regard.edits.metrics import Metric, as_tuple
 from regard.edits.page import Measured
 from regard.edits.parts import last_stack
 from regard.edits.patching import (
@@ -145,10 +145,10 @@ def paths(
     """
     last_stack(run.model)
     require_sites(senders)
-    pairs, first = pairs_of(run, clean, corrupt, metric)
-    cells = cells_of(run, senders, pairs, first)
+    pairs = pairs_of(run, clean, corrupt, metric)
+    cells = cells_of(run, senders, pairs)
     known = {site.name: site for site in all_sites(run)}
-    names = dict.fromkeys([receivers] if isinstance(receivers, str) else receivers)
+    names = dict.fromkeys(as_tuple(receivers))
     ends = [require_vectors(find_site(known, name)) for name in names]
     for end in ends:
         _require_before(end, cells, list(known))

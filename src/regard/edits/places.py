@@ -121,8 +121,8 @@ def _then(first: Hook, second: Hook) -> Hook:
 @contextmanager
 def intercept_places(
     model: Model, hooks: Hooks, prompt_tokens: int | None = None
-) -> Iterator[dict[str, Reader]]:
-    """Call the hooks of places in the with block, and yield the readers of the stacks.
+) -> Iterator[None]:
+    """Call the hooks of places in the with block.
 
     The prompt of a decoder is its first input, or only the first `prompt_tokens` of it.
 
@@ -137,7 +137,7 @@ def intercept_places(
         for parts in attention_layers(model):
             if any(_is_part(place, parts.place) for place in hooks):
                 changed.enter_context(_intercept_attention(parts, readers, hooks))
-        yield readers
+        yield
 
 
 def _readers(model: Model, prompt_tokens: int | None) -> dict[str, Reader]:

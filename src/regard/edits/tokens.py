@@ -20,11 +20,6 @@ class Prompt:
     unit: str = "token"
     """Unit of the positions: token, or latent of a perceiver."""
 
-    def row(self, row: int) -> list[int]:
-        """Return the ids of a row without padding."""
-        ids: list[int] = self.input_ids[row, : int(self.lengths[row])].tolist()
-        return ids
-
 
 class Tokens(NamedTuple):
     """Tokens of a tensor: their positions, and the prompt of their rows."""
@@ -37,12 +32,8 @@ class Tokens(NamedTuple):
         """Number of tokens."""
         return self.positions.shape[1]
 
-    def lengths(self, rows: int) -> Int[Tensor, " b"]:
-        """Return the prompt length of each row; consecutive rows share a prompt."""
-        return self.prompt.lengths.repeat_interleave(self.times(rows))
-
     def times(self, rows: int) -> int:
-        """Return the number of rows that continue each prompt.
+        """Return the number of consecutive rows that continue each prompt.
 
         Raises:
             UserError: the number of rows isn't a multiple of that of the prompts.
@@ -64,7 +55,8 @@ class Tokens(NamedTuple):
 
     def beyond(self, rows: int) -> Bool[Tensor, "b n"]:
         """Return a mask of the tokens after the prompt."""
-        return self.positions >= self.lengths(rows)[:, None]
+        lengths = self.prompt.lengths.repeat_interleave(self.times(rows))
+        return self.positions >= lengths[:, None]
 
 
 Hook: TypeAlias = Callable[[Tensor, Tokens, Tokens], Tensor]

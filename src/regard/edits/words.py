@@ -40,7 +40,8 @@ def chosen_positions(
                     f"{site}: latents have no word {at!r}; name a latent by its number from 0: "
                     "latent i reads the tokens up to i"
                 )
-            places = word_positions(tokenizer, prompt.row(row), at, site)
+            ids = prompt.input_ids[row, :length].tolist()
+            places = word_positions(tokenizer, ids, at, site)
         else:
             places = [at] if isinstance(at, int) else list(at)
             for place in places:

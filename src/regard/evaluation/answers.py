@@ -1,7 +1,6 @@
 """Answers of a run to questions, with confidence and evidence from the training text."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from math import exp
 
 import msgspec
@@ -169,10 +168,6 @@ def _read_all(
 
     A question without a readable part has no prompt.
     """
-    if all(question.text.strip() for question in questions):
-        with suppress(UserError):
-            prompts = _encode(run, questions)
-            return [(question, None) for question in questions], prompts
     reasons = [_unreadable(run, question) for question in questions]
     read = [
         (question if reason is None else _known_part(run, question), reason)

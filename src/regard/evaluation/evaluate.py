@@ -216,60 +216,39 @@ def evaluate(
     """
     require_finite(run.model, run.path)
     with edited(run, edit):
-        return _score(
+        environment = run.environment(precision)
+        if run.recipe.task is not None:
+            rows = given_examples(run, data, skip_bad=skip_bad)
+            found = score_task(run, environment, rows)
+            return replace(found, in_training=count_trained(run, rows)) if rows else found
+        if data is None:
+            if (score := held_out_perplexity(run, environment)) is not None:
+                return replace(score, in_training=False)
+            raise UserError(
+                f"{run.path}: has no task and no held-out text; name a file: a text for "
+                "perplexity, or questions with answers"
+            )
+        if isinstance(data, str | Path) and (corpora := find_corpora(Path(data))):
+            score = packed_perplexity(run, list(map(open_packed, corpora)), environment)
+            if score is None:
+                raise UserError(
+                    f"{data}: holds out no document to score; pack it with a share --validation"
+                )
+            return score
+        if isinstance(data, str | Path) and is_text(run, Path(data)):
+            text = text_perplexity(run, read_texts(run, Path(data)), environment)
+            return replace(text, in_training=is_training_text(run, Path(data)) or None)
+        questions = read_questions(Path(data)) if isinstance(data, str | Path) else list(data)
+        scored = evaluate_questions(
             run,
-            data,
-            run.environment(precision),
+            questions,
+            environment,
             paraphrases=paraphrases,
             seed=seed,
-            skip_bad=skip_bad,
-            edits=as_edits(edit),
+            calibration=None if as_edits(edit).edits else load_calibration(run.path),
+            index=open_run_index(run),
         )
-
-
-def _score(
-    run: Run,
-    data: Examples | None,
-    environment: ExecutionEnvironment,
-    *,
-    paraphrases: Sequence[str],
-    seed: int,
-    skip_bad: bool,
-    edits: Edits,
-) -> Evaluation | TaskScore | TextScore:
-    """Score a run as `evaluate` does, with the edits already applied to the model."""
-    if run.recipe.task is not None:
-        rows = given_examples(run, data, skip_bad=skip_bad)
-        found = score_task(run, environment, rows)
-        return replace(found, in_training=count_trained(run, rows)) if rows else found
-    if data is None:
-        if (score := held_out_perplexity(run, environment)) is not None:
-            return replace(score, in_training=False)
-        raise UserError(
-            f"{run.path}: has no task and no held-out text; name a file: a text for perplexity, or "
-            "questions with answers"
-        )
-    if isinstance(data, str | Path) and (corpora := find_corpora(Path(data))):
-        score = packed_perplexity(run, list(map(open_packed, corpora)), environment)
-        if score is None:
-            raise UserError(
-                f"{data}: holds out no document to score; pack it with a share --validation"
-            )
-        return score
-    if isinstance(data, str | Path) and is_text(run, Path(data)):
-        text = text_perplexity(run, read_texts(run, Path(data)), environment)
-        return replace(text, in_training=is_training_text(run, Path(data)) or None)
-    questions = read_questions(Path(data)) if isinstance(data, str | Path) else list(data)
-    scored = evaluate_questions(
-        run,
-        questions,
-        environment,
-        paraphrases=paraphrases,
-        seed=seed,
-        calibration=None if edits.edits else load_calibration(run.path),
-        index=open_run_index(run),
-    )
-    return replace(scored, in_training=count_trained(run, questions))
+        return replace(scored, in_training=count_trained(run, questions))
 
 
 def is_text(run: Run, path: Path) -> bool:

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from regard.data import IGNORE
 from regard.data.batch import Dataset, evaluation_batches
 from regard.data.causal import ScoredDocuments
-from regard.data.packing import PackedDocuments
 from regard.data.windows import VALIDATION_TOKENS, HeldOutWindows
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
@@ -44,14 +43,13 @@ class TextScore:
 
     def lines(self) -> list[str]:
         """Return the scores as text."""
-        p = self.perplexity
         origin = {
             None: "",
             True: "; this text is the training text",
             False: ", held out of training",
         }
         return [
-            f"perplexity: {p.value:.3f} [{p.low:.3f}, {p.high:.3f}] a token",
+            f"perplexity: {self.perplexity} a token",
             f"bits per character: {self.bits_per_character:.3f}",
             f"tokens: {self.tokens:,}{origin[self.in_training]}",
         ]
@@ -86,7 +84,6 @@ def read_texts(run: Run, path: Path) -> list[Document]:
     return read_corpus([path], documents, field=data.table.text or "text")
 
 
-@torch.inference_mode()
 def text_perplexity(
     run: Run, documents: Sequence[Document], environment: ExecutionEnvironment
 ) -> TextScore:
@@ -111,7 +108,6 @@ def text_dataset(run: Run, documents: Sequence[Document]) -> ScoredDocuments:
     return ScoredDocuments(encode_documents(run.tokenizer, documents), run.row_format, end=end)
 
 
-@torch.inference_mode()
 def held_out_perplexity(
     run: Run, environment: ExecutionEnvironment, *, tokens: Path | None = None
 ) -> TextScore | None:
@@ -140,7 +136,6 @@ def held_out_perplexity(
     return _score(losses, counts, characters)
 
 
-@torch.inference_mode()
 def packed_perplexity(
     run: Run, corpora: Sequence[PackedCorpus], environment: ExecutionEnvironment
 ) -> TextScore | None:
@@ -163,7 +158,8 @@ def packed_perplexity(
         if len(rows):
             found = _losses(run, rows, environment)
             losses, counts = losses + found[0], counts + found[1]
-            characters += _predicted_characters(run, rows)
+            parts = (part for i in range(len(rows)) for part in rows.example(i, NOTHING_DRAWN))
+            characters += sum(_count_characters(run, part.labels.tolist()) for part in parts)
     return _score(losses, counts, characters) if sum(counts) else None
 
 
@@ -188,17 +184,13 @@ def _score(losses: Sequence[float], counts: Sequence[int], characters: int) -> T
     )
 
 
-def _predicted_characters(run: Run, rows: PackedDocuments) -> int:
-    parts = (part for index in range(len(rows)) for part in rows.example(index, NOTHING_DRAWN))
-    return sum(_count_characters(run, part.labels.tolist()) for part in parts)
-
-
 def _count_characters(run: Run, ids: Sequence[int]) -> int:
     """Return the number of characters of ids; special tokens between documents have none."""
     between = run.tokenizer.special.ids.intersection(run.template.separator) | {IGNORE}
     return len(run.tokenizer.decode([i for i in ids if i not in between]))
 
 
+@torch.inference_mode()
 def _losses(
     run: Run, texts: Dataset, environment: ExecutionEnvironment
 ) -> tuple[list[float], list[int]]:

@@ -30,16 +30,19 @@ class Checker:
         Raises:
             UserError: the course has no exercise of this name.
         """
-        from regard.exercises.worker import NOT_WRITTEN, is_blank
+        from regard.exercises.grade import judge
+        from regard.exercises.worker import NOT_WRITTEN, Answers, is_blank
 
         exercise = self._exercise(function)
+        inputs = exercise.inputs(self.seed, 0)
         try:
-            hint, reason = self._judge(exercise, function)
+            returned, entries = exercise.call(function, inputs)
         except NotImplementedError as error:
             if not is_blank(error):
                 raise
             print(NOT_WRITTEN)
             return
+        hint, reason = judge(exercise, [inputs], Answers([returned], [entries]))
         if not reason:
             print("right")
             return
@@ -57,15 +60,6 @@ class Checker:
             known = alternatives(name, exercises)
             raise UserError(f"check({name}): no such exercise of {self.course}; {known}")
         return exercises[name]
-
-    def _judge(self, exercise: "Exercise", function: Callable[..., Any]) -> tuple[str, str]:
-        """Return the hint and the error; both are empty if the result is right."""
-        from regard.exercises.grade import judge
-        from regard.exercises.worker import Answers
-
-        inputs = exercise.inputs(self.seed, 0)
-        returned, entries = exercise.call(function, inputs)
-        return judge(exercise, [inputs], Answers([returned], [entries]))
 
 
 def part_of(exercise: "Exercise") -> "Part":

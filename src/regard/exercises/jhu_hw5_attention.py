@@ -16,17 +16,6 @@ from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 _exercise = partial(exercise, "jhu-hw5")
 
 
-def heads(rng: torch.Generator, n: int, h: int) -> dict[str, Tensor]:
-    """Return queries, keys and values of one head."""
-    return {name: normal(rng, n, h) for name in "qkv"}
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None) -> Tensor:
-    """Return softmax attention of one head, by the library."""
-    out: Tensor = Softmax()(q[None, None], k[None, None], v[None, None], mask=mask)
-    return out[0, 0]
-
-
 def scores(q: Tensor, k: Tensor) -> Tensor:
     """Return QKᵀ/√h."""
     return q @ k.mT / math.sqrt(q.shape[-1])
@@ -124,7 +113,7 @@ def _with_hidden(rng: torch.Generator) -> Inputs:
     n = integer(rng, 4, 6)
     hidden = torch.zeros(n, dtype=torch.bool)
     hidden[torch.randperm(n, generator=rng)[: integer(rng, 1, 2)]] = True
-    return {**heads(rng, n, 3), "hidden": hidden}
+    return {**{name: normal(rng, n, 3) for name in "qkv"}, "hidden": hidden}
 
 
 @_exercise(
@@ -160,7 +149,9 @@ def masked_attention(
 
     hidden: True where no query may look.
     """
-    return attend(q, k, v, Mask.positions(~hidden[None]))
+    mask = Mask.positions(~hidden[None])
+    out: Tensor = Softmax()(q[None, None], k[None, None], v[None, None], mask=mask)
+    return out[0, 0]
 
 
 def _moments(rng: torch.Generator) -> Inputs:

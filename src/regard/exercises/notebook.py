@@ -52,7 +52,7 @@ def notebook(exercises: Sequence[Exercise], seed: int) -> dict[str, Any]:
     )
     cells = [
         _cell("introduction", introduction),
-        _cell("imports", _imports(course, seed), code=True),
+        _cell("imports", f'{IMPORTS}\ncheck = Checker("{course}", seed={seed})', code=True),
     ]
     for exercise in exercises:
         name = exercise.name.replace("_", "-")
@@ -71,10 +71,6 @@ def notebook(exercises: Sequence[Exercise], seed: int) -> dict[str, Any]:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-
-
-def _imports(course: str, seed: int) -> str:
-    return f'{IMPORTS}\ncheck = Checker("{course}", seed={seed})'
 
 
 def _cell(name: str, source: str, *, code: bool = False) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def birthplaces_report(
     """Return all results of the experiment as a page; answers are those of the first arm."""
     first = next(iter(arms.values()))
     signal = first.evaluation.confidence.signal if first.evaluation.confidence else "confidence"
+    stated = dict(zip((q.text for q in data.text_only), data.sentences(), strict=True))
     return Report(
         title="Does pretraining matter?",
         summary=(
@@ -35,7 +36,7 @@ def birthplaces_report(
         results={f"Arm {name}": _results(arm) for name, arm in arms.items()},
         figures=_figures(arms, first, signal),
         attention=attention_view(first.run, first.evaluation.answers[0], environment),
-        tables=answer_tables(first.evaluation.answers, signal, _stated(data)),
+        tables=answer_tables(first.evaluation.answers, signal, stated),
         facts=environment.describe()
         | {
             "seed": first.score.seed,
@@ -107,8 +108,3 @@ def _auroc_figure(aurocs: Mapping[str, Interval], arm: str) -> Figure:
         caption=f"AUROC of each signal, {arm}, with 95 % intervals. 0.5 is chance. Two kinds of "
         "doubt: whether the answer is right, and whether the text mentions the person.",
     )
-
-
-def _stated(data: Data) -> dict[str, list[str]]:
-    """Return the sentences of the text about each person in the questions."""
-    return dict(zip((q.text for q in data.text_only), data.sentences(), strict=True))

@@ -177,7 +177,10 @@ class _Handled:
         def compute(call: AttentionCall) -> Tensor:
             if call.given_weights is not None:
                 return call.output_from(call.weights())
-            return kernel(call) if call.on_state is None else _stepped(call, call.on_state)
+            if call.on_state is None:
+                return kernel(call)
+            vectors = call.query, call.key, call.value
+            return step_through(call.mechanism, vectors, call.bias, call.gates, call.on_state)
 
         for name, handler in reversed(self.handlers):
             compute = partial(_handled, name, handler, compute)
@@ -258,11 +261,6 @@ def _handled(
 ) -> Tensor:
     """Pass a call to a handler, with the handler's name of the layer and a kernel to compute it."""
     return handler(replace(call, layer=name, kernel=kernel))
-
-
-def _stepped(call: AttentionCall, handler: StateHandler) -> Tensor:
-    inputs = call.query, call.key, call.value
-    return step_through(call.mechanism, inputs, call.bias, call.gates, handler)
 
 
 def _older(name: str) -> UserError:

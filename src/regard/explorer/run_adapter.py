@@ -106,7 +106,7 @@ class RunAdapter:
         Raises:
             UserError: the run doesn't generate, or can't read the text.
         """
-        return encode_prompts(self.run, [text], self.run.device, raw=raw)
+        return encode_prompts(self.run, [text], raw=raw)
 
     def maps_of_generated(
         self, text: str, generated: Sequence[int], *, raw: bool = False
@@ -120,9 +120,9 @@ class RunAdapter:
         (start,) = self.prompt(text, raw=raw).starts
         # When the context is full, the model never reads the last token that it generated.
         ids = [*start, *generated][: self.run.recipe.model.context_length]
-        if self._has_target:
-            return self.maps_of_rows(self.run.encode(text)[0], ids)
-        return self.maps_of_rows(ids, [])
+        source = self.run.encode(text)[0] if self._has_target else ids
+        target = ids if self._has_target else []
+        return self._maps(self._inputs(source, target), source, target)
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the first token's position.
@@ -131,18 +131,9 @@ class RunAdapter:
             UserError: the model has no attention.
         """
         affixes = self.run.text_affixes
+        source = affixes.around(ids)
         target = self.run.template.open_target() if self._has_target else []
-        return self.maps_of_rows(affixes.around(ids), target)[0], len(affixes.prefix)
-
-    def maps_of_rows(
-        self, source: Sequence[int], target: Sequence[int]
-    ) -> tuple[AttentionMap, ...]:
-        """Return the attention of all layers to source and target tokens; `target` may be empty.
-
-        Raises:
-            UserError: the model has no attention.
-        """
-        return self._maps(self._inputs(source, target), source, target)
+        return self._maps(self._inputs(source, target), source, target)[0], len(affixes.prefix)
 
     def _maps(
         self,
@@ -209,7 +200,7 @@ class RunAdapter:
         ids, types = run.encode(text, second)
         require_fit(len(ids), run.recipe.model.context_length, "the text")
         inputs = self._inputs(ids)
-        if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
+        if second is not None and run.recipe.uses_token_types:
             inputs.append(self._tensor(types))
         return inputs, ids, [], types.index(1) if second else None
 

@@ -5,6 +5,7 @@ Shapes: b rows, n tokens, d = d_model, e the width of a value.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -32,7 +33,7 @@ from regard.models.tensors import (
 )
 
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
-"""`extend` or `extend_last` of a mechanism."""
+"""`extend` or `extend_last` of a mechanism, with its mask and bias."""
 
 
 def shape_of(config: TransformerConfig, layer: int) -> LayerShape:
@@ -190,10 +191,11 @@ class SelfAttention(nn.Module):
 
         With `last`, only the outputs of each row's last real token are returned.
         """
-        attend = self.attention.extend_last if last else self.attention.extend
-        return self._extend(attend, x, rope, bias, state, attention_mask, values)
+        extend = self.attention.extend_last if last else self.attention.extend
+        attend = partial(extend, attention_mask=attention_mask, bias=bias)
+        return self._extend(attend, x, rope, state, attention_mask, values)
 
-    def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
+    def _project(self, x: Tensor, mask: Mask | None) -> Tensor:
         """Return queries, keys and values of all heads, concatenated."""
         projected: Tensor = self.qkv_proj(x)
         return projected
@@ -203,15 +205,12 @@ class SelfAttention(nn.Module):
         attend: Attend,
         x: Tensor,
         rope: Rope | None,
-        bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
         values: SharedValues | None,
     ) -> tuple[Tensor, State]:
         query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope, values)
-        return attend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
-        )
+        return attend(query, key, value, state, gates=gates)
 
     def finish(self, x: Hidden, out: Heads) -> Hidden:
         """Return the projected outputs of all heads, in the shape of the input."""
@@ -262,9 +261,9 @@ class ConvolvedSelfAttention(SelfAttention):
         super().__init__(config, layer)
         self.short_conv = make_qkv_convolution(self.qkv_proj.out_features, config)
 
-    def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
+    def _project(self, x: Tensor, mask: Mask | None) -> Tensor:
         document_ids = None if mask is None else mask.document_ids
-        projected: Tensor = self.short_conv(super()._project(x), document_ids)
+        projected: Tensor = self.short_conv(self.qkv_proj(x), document_ids)
         return projected
 
     def init_state(self, batch: int, capacity: int) -> ConvolvedState:
@@ -277,7 +276,6 @@ class ConvolvedSelfAttention(SelfAttention):
         attend: Attend,
         x: Tensor,
         rope: Rope | None,
-        bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
         values: SharedValues | None,
@@ -286,15 +284,7 @@ class ConvolvedSelfAttention(SelfAttention):
         projected: Tensor = self.qkv_proj(x)
         convolved, before = self.short_conv.extend(projected, state.before[0], attention_mask)
         query, key, value, gates = self._inputs(x, convolved, rope, values)
-        out, attention = attend(
-            query,
-            key,
-            value,
-            state.attention,
-            attention_mask=attention_mask,
-            bias=bias,
-            gates=gates,
-        )
+        out, attention = attend(query, key, value, state.attention, gates=gates)
         return out, ConvolvedState(attention, [before])
 
 

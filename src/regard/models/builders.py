@@ -100,11 +100,7 @@ class LanguageModel(nn.Module):
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
-        body = self.body if body is None else body
-        documents = batch.inputs.get("document_ids")
-        packed = {} if documents is None else {"document_ids": documents.ids}
-        lengths = batch.inputs["input_ids"].lengths
-        return token_loss(self.head, body(batch.input_ids, lengths, **packed), batch)
+        return token_loss(self.head, _hidden(self, batch, body), batch)
 
     def init_state(self, batch: int, capacity: int) -> Any:
         """Return empty decoding states for at most `capacity` tokens."""
@@ -197,8 +193,7 @@ class MaskedLanguageModel(nn.Module):
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
-        hidden = _hidden(self.body if body is None else body, batch)
-        return token_loss(self.head, hidden, batch)
+        return token_loss(self.head, _hidden(self, batch, body), batch)
 
 
 class Classifier(nn.Module):
@@ -222,7 +217,7 @@ class Classifier(nn.Module):
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the rows."""
-        hidden = _hidden(self.body if body is None else body, batch)
+        hidden = _hidden(self, batch, body)
         return cross_entropy(self.head(hidden, batch.inputs["input_ids"].lengths), batch.labels)
 
 
@@ -241,8 +236,7 @@ class TokenClassifier(nn.Module):
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
-        hidden = _hidden(self.body if body is None else body, batch)
-        return token_loss(self.head, hidden, batch)
+        return token_loss(self.head, _hidden(self, batch, body), batch)
 
 
 class Embedder(nn.Module):
@@ -322,7 +316,7 @@ class Reconstructor(nn.Module):
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
-        hidden = _hidden(self.body if body is None else body, batch)
+        hidden = _hidden(self, batch, body)
         logits = self.head(hidden, batch.inputs["input_ids"].lengths)
         return cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
 
@@ -339,10 +333,13 @@ Model: TypeAlias = (
 """Any model: it has a `body`, a `head` and a `loss` of batches."""
 
 
-def _hidden(body: CompiledBody, batch: Batch) -> Hidden:
-    """Return the hidden states of rows, given their lengths and token types."""
-    tokens, types = batch.inputs["input_ids"], batch.inputs.get("token_type_ids")
-    return body(tokens.ids, tokens.lengths, *(() if types is None else (types.ids,)))
+def _hidden(model: Model, batch: Batch, body: CompiledBody | None) -> Hidden:
+    """Return the hidden states of rows, given their lengths, token types and documents if any."""
+    body = model.body if body is None else body
+    tokens = batch.inputs["input_ids"]
+    others = {name: field.ids for name, field in batch.inputs.items() if name != "input_ids"}
+    hidden: Hidden = body(tokens.ids, tokens.lengths, **others)
+    return hidden
 
 
 def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:

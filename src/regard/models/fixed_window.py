@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.config import FixedWindowConfig
-from regard.models.recurrent import require_fit
-from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask, require_fit
 
 
 @dataclass(frozen=True, eq=False)

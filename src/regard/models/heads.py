@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.base import at_least_float32
 from regard.data import IGNORE
 from regard.data.batch import Batch, padded_size
 from regard.dropout import Dropout
@@ -85,8 +86,7 @@ class EmbeddingHead(nn.Module):
 
     def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b width"]:
         vectors: Tensor = self.layer(pooled_states(hidden, lengths, self.pool))
-        at_least_float = torch.promote_types(vectors.dtype, torch.float32)
-        return F.normalize(vectors.to(at_least_float), dim=-1)
+        return F.normalize(at_least_float32(vectors), dim=-1)
 
 
 class ReconstructionHead(nn.Module):
@@ -143,5 +143,5 @@ def cross_entropy(
     logits: Float[Tensor, "n classes"], labels: Int[Tensor, " n"]
 ) -> Float[Tensor, ""]:
     """Return the cross entropy in nats, summed over the targets, in float32 at least."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = at_least_float32(logits)
     return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")

@@ -3,8 +3,6 @@
 Shapes: b rows, n tokens, h heads of width d, r = d_rope, c = d_latent.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -97,19 +95,18 @@ class LatentSelfAttention(SelfAttention):
         attend: Attend,
         x: Tensor,
         rope: Rope | None,
-        bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
         values: SharedValues | None,
     ) -> tuple[Tensor, State]:
         latents, query = self._latents(x, rope), self._queries(x, rope)
-        options: dict[str, Any] = {"attention_mask": attention_mask, "bias": bias}
         if not isinstance(state, LatentCache):  # keys and values, which interception requires
-            return attend(query, *self._up(latents), state, **options)
-        of_keys, of_values = self._up_weights()
+            return attend(query, *self._up(latents), state)
+        weight = self.kv_up_proj.weight.view(self.n_heads, 2, self.d_head, self.d_latent)
+        of_keys, of_values = weight.unbind(1)  # W_UK and W_UV of each head
         rotated, query = query.split_with_sizes([self.d_rope, self.d_head], -1)
         query = torch.cat([rotated, _by_head(query, of_keys)], -1)
-        out, state = attend(query, latents, latents, state, **options)
+        out, state = attend(query, latents, latents, state)
         latent = out.narrow(-1, self.d_rope, self.d_latent)
         return _by_head(latent, of_values.mT), state
 
@@ -133,12 +130,6 @@ class LatentSelfAttention(SelfAttention):
         both = up.unflatten(-1, (self.n_heads, 2, self.d_head)).transpose(1, 2)
         key, value = both.unbind(3)
         return torch.cat([rotated.expand(-1, self.n_heads, -1, -1), key], -1), value
-
-    def _up_weights(self) -> tuple[Float[Tensor, "h d c"], Float[Tensor, "h d c"]]:
-        """Return W_UK and W_UV of each head."""
-        by_head = self.kv_up_proj.weight.view(self.n_heads, 2, self.d_head, self.d_latent)
-        of_keys, of_values = by_head.unbind(1)
-        return of_keys, of_values
 
 
 def _by_head(

@@ -18,8 +18,7 @@ from regard.models.attention_layers import CrossAttention
 from regard.models.config import PerceiverConfig
 from regard.models.layers import CheckpointedModule, FeedForward, make_norm
 from regard.models.places import PERCEIVER, require_layers
-from regard.models.recurrent import require_fit
-from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask, require_fit
 from regard.models.transformer import Transformer
 
 Latents = Float[Tensor, "b l d"]

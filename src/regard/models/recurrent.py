@@ -21,7 +21,7 @@ from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig
-from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask, require_fit
 
 LayerStates: TypeAlias = Sequence[Float[Tensor, "parts b d_out"]]
 """The state of each layer."""
@@ -310,13 +310,3 @@ class RecurrentEncoder(nn.Module):
         x = self.dropout(self.embedding(input_ids))
         hidden, last = self.recurrence(x, self.recurrence.init_state(len(input_ids)), lengths)
         return hidden, last
-
-
-def require_fit(tokens: int, block: int) -> None:
-    """Raise for more tokens than the context length.
-
-    Raises:
-        ValueError: names both.
-    """
-    if tokens > block:
-        raise ValueError(f"{tokens} tokens don't fit the model's context length of {block}")

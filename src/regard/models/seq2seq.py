@@ -26,9 +26,8 @@ from regard.models.recurrent import (
     RecurrentDecoder,
     RecurrentEncoder,
     RecurrentStates,
-    require_fit,
 )
-from regard.models.tensors import Hidden, Lengths, SourceIds, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, SourceIds, TokenIds, TokenMask, require_fit
 from regard.models.transformer import Decoder, DecoderStates, Encoder, Memories
 
 

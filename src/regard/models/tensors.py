@@ -1,4 +1,4 @@
-"""Tensors of models: named shapes, splitting into heads, and the saved tensors.
+"""Tensors of models: named shapes, splitting into heads, the longest row, saved tensors.
 
 b rows, n tokens, m tokens of a source, d the width of hidden states or of all heads.
 """
@@ -53,6 +53,18 @@ def join_heads(heads: Heads) -> Hidden:
     """Concatenate heads."""
     b, _, n, _ = heads.shape
     return heads.reshape(b, 1, -1) if n == 1 else heads.transpose(1, 2).flatten(2)
+
+
+def require_fit(tokens: int, context_length: int) -> None:
+    """Raise for more tokens than the context length.
+
+    Raises:
+        ValueError: names both.
+    """
+    if tokens > context_length:
+        raise ValueError(
+            f"{tokens} tokens don't fit the model's context length of {context_length}"
+        )
 
 
 def saved_tensors(model: nn.Module) -> dict[str, Tensor]:

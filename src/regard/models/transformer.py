@@ -24,8 +24,7 @@ from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, length_mask, make_norm
 from regard.models.ngrams import NgramEmbedding
 from regard.models.places import DECODER, ENCODER, require_layers
-from regard.models.recurrent import require_fit
-from regard.models.tensors import Hidden, Lengths, Rope, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, Rope, TokenIds, TokenMask, require_fit
 from regard.positions import (
     Alibi,
     DynamicRotary,
@@ -361,37 +360,34 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
 
 def _make_rotary(layers: Sequence[TransformerConfig]) -> tuple[nn.ModuleList, list[int | None]]:
     """Return the distinct rotary positions of layers, and the index of each layer's, if any."""
-    rotary = [(one.positions, one.rotary_width) for one in layers]
-    kinds = {kind: one for kind, one in zip(rotary, layers, strict=True) if _is_rotary(one)}
-    made = nn.ModuleList(map(_rotary_of, kinds.values()))
-    return made, [[*kinds].index(kind) if kind in kinds else None for kind in rotary]
+    kinds = [
+        (one.positions, one.rotary_width) if isinstance(one.positions, RotaryConfig) else None
+        for one in layers
+    ]
+    distinct = list(dict.fromkeys(kind for kind in kinds if kind is not None))
+    length = layers[0].context_length
+    made = nn.ModuleList(_rotary_of(config, width, length) for config, width in distinct)
+    return made, [None if kind is None else distinct.index(kind) for kind in kinds]
 
 
-def _is_rotary(config: TransformerConfig) -> bool:
-    return isinstance(config.positions, RotaryConfig)
-
-
-def _rotary_of(config: TransformerConfig) -> Rotary | DynamicRotary:
-    """Return the rotary positions of a layer."""
-    match config.positions:
-        case RotaryConfig(base=base, dim=dim, scaling=scaling):
-            d, length = dim or config.rotary_width, config.context_length
-            match scaling:
-                case DynamicScalingConfig(factor=factor, original_context_length=original):
-                    return DynamicRotary(d=d, base=base, factor=factor, original_length=original)
-                case LinearScalingConfig(factor=factor):
-                    return Rotary(frequencies(d, base) / factor, length=length)
-                case Llama3ScalingConfig():
-                    scaled = llama3_frequencies(
-                        frequencies(d, base),
-                        factor=scaling.factor,
-                        low_freq_factor=scaling.low_freq_factor,
-                        high_freq_factor=scaling.high_freq_factor,
-                        original_length=scaling.original_context_length,
-                    )
-                    return Rotary(scaled, length=length)
-            return Rotary(frequencies(d, base), length=length)
-    raise TypeError(f"{config.positions} aren't rotary positions")
+def _rotary_of(config: RotaryConfig, width: int, length: int) -> Rotary | DynamicRotary:
+    """Return rotary positions for `length` tokens, by default of the whole width."""
+    d, base = config.dim or width, config.base
+    scaled = frequencies(d, base)
+    match config.scaling:
+        case DynamicScalingConfig(factor=factor, original_context_length=original):
+            return DynamicRotary(d=d, base=base, factor=factor, original_length=original)
+        case LinearScalingConfig(factor=factor):
+            scaled = scaled / factor
+        case Llama3ScalingConfig() as scaling:
+            scaled = llama3_frequencies(
+                scaled,
+                factor=scaling.factor,
+                low_freq_factor=scaling.low_freq_factor,
+                high_freq_factor=scaling.high_freq_factor,
+                original_length=scaling.original_context_length,
+            )
+    return Rotary(scaled, length=length)
 
 
 def _make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:

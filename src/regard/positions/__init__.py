@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from regard.positions.vectors import ShawVectors as ShawVectors
 
 _NAMES = {
-    "absolute": ("Learned", "OneHot", "Sinusoidal", "shift_matrix"),
-    "bias": ("Alibi", "RelativeBias", "T5Bias"),
-    "rotary": ("DynamicRotary", "Rotary", "frequencies", "llama3_frequencies", "rotate"),
-    "vectors": ("ShawVectors",),
+    "absolute": "Learned OneHot Sinusoidal shift_matrix",
+    "bias": "Alibi RelativeBias T5Bias",
+    "rotary": "DynamicRotary Rotary frequencies llama3_frequencies rotate",
+    "vectors": "ShawVectors",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_MODULES)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from regard.config import override
 from regard.errors import UserError, alternatives
@@ -102,7 +102,7 @@ _COURSE = Recipe(
 )
 """Assignment 5 of Stanford's CS224N (2021–23), on the birthplaces of people in Wikipedia."""
 
-_MODERN = msgspec.structs.replace(
+_MODERN = replace(
     _DEFAULT,
     data=DataConfig(validation=0.0),
     objective=ObjectiveConfig(
@@ -209,7 +209,7 @@ def _for_probe(task: TaskConfig, **model: Any) -> Recipe:
     return _for_task(task, model=_small(DecoderConfig, d_model=64, n_heads=2, **model))
 
 
-_MASKED = msgspec.structs.replace(
+_MASKED = replace(
     _DEFAULT,
     model=_small(EncoderConfig, d_model=256, n_heads=8, n_layers=4),
     head=MaskedLMHeadConfig(),
@@ -271,39 +271,31 @@ TASKS = {
     "noisy-recall": _for_probe(NoisyRecallConfig(), short_conv=4),
     "fuzzy-recall": _for_probe(FuzzyRecallConfig(), short_conv=4),
     "memorization": _for_probe(MemorizationConfig()),
-    "compression": msgspec.structs.replace(
-        _for_probe(CompressionConfig()), head=ReconstructionHeadConfig()
-    ),
+    "compression": replace(_for_probe(CompressionConfig()), head=ReconstructionHeadConfig()),
     "repeated": _for_probe(RepeatedConfig()),
     "indirect-object": _for_probe(IndirectObjectConfig()),
     "bigram-backcopy": _for_probe(BigramBackcopyConfig()),
 }
 """Recipes of the tasks, by kind."""
 
-
-def _with_training(recipe: Recipe, training: TrainingConfig) -> Recipe:
-    """Return a recipe with another training."""
-    return msgspec.structs.replace(recipe, training=training)
-
-
 RECIPES: dict[str, Recipe] = {
     "default": _DEFAULT,
-    "default-finetune": _with_training(_DEFAULT, TrainingConfig(epochs=5, lr=3e-4)),
-    "questions": _with_training(_DEFAULT, TrainingConfig(epochs=30, lr=1e-3)),
-    "finetune": _with_training(_DEFAULT, TrainingConfig(epochs=10)),
+    "default-finetune": replace(_DEFAULT, training=TrainingConfig(epochs=5, lr=3e-4)),
+    "questions": replace(_DEFAULT, training=TrainingConfig(epochs=30, lr=1e-3)),
+    "finetune": replace(_DEFAULT, training=TrainingConfig(epochs=10)),
     "course": _COURSE,
-    "course-finetune": _with_training(_COURSE, _course_training(epochs=10, batch=256, lr=6e-4)),
-    "course-questions": _with_training(_COURSE, _course_training(epochs=75, batch=256, lr=6e-4)),
+    "course-finetune": replace(_COURSE, training=_course_training(epochs=10, batch=256, lr=6e-4)),
+    "course-questions": replace(_COURSE, training=_course_training(epochs=75, batch=256, lr=6e-4)),
     "modern": _MODERN,
     "demo": _DEMO,
-    "demo-finetune": _with_training(
-        _DEMO, TrainingConfig(epochs=10, lr=5e-4, checkpoint_every=100)
+    "demo-finetune": replace(
+        _DEMO, training=TrainingConfig(epochs=10, lr=5e-4, checkpoint_every=100)
     ),
-    "demo-questions": _with_training(
+    "demo-questions": replace(
         _DEMO,
-        TrainingConfig(epochs=12, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
+        training=TrainingConfig(epochs=12, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
     ),
-    "hugging-face-finetune": _with_training(_DEFAULT, _HUGGING_FACE_FINETUNING),
+    "hugging-face-finetune": replace(_DEFAULT, training=_HUGGING_FACE_FINETUNING),
     "text": _TEXT,
     "gpt-small": _GPT_SMALL,
     "masked": _MASKED,

@@ -151,8 +151,7 @@ class Run:
         """
         with locate_unknown("the text", self.tokenizer):
             parts = [self.tokenizer.encode(part) for part in (text, second) if part is not None]
-        first, *other = parts
-        return self.template.join(self.text_affixes, first, *other)
+        return self.template.join(self.text_affixes, *parts)
 
     @property
     def row_format(self) -> RowFormat:

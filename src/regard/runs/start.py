@@ -139,9 +139,8 @@ def convert(start: Run, out: str | Path, settings: Sequence[str]) -> Run:
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
     recipe = override(start.recipe, settings)
-    changed = [
-        part for part in _parts(recipe) if _parts(recipe)[part] != _parts(start.recipe)[part]
-    ]
+    parts = recipe.__struct_fields__
+    changed = [part for part in parts if getattr(recipe, part) != getattr(start.recipe, part)]
     for part in changed:
         if part not in ("model", "head", "seed"):
             raise UserError(
@@ -289,10 +288,6 @@ def _same_head(start: Run, run: Run) -> bool:
         [tensor.shape for tensor in made.model.head.state_dict().values()] for made in (start, run)
     ]
     return shapes[0] == shapes[1]
-
-
-def _parts(recipe: Recipe) -> dict[str, Any]:
-    return {name: getattr(recipe, name) for name in recipe.__struct_fields__}
 
 
 def _difference(here: Any, there: Any, path: str) -> tuple[str, Any, Any]:

@@ -7,10 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from regard.decoding import Sampling, stream
-from regard.decoding.generate import Prompts
 from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edit, Edits, parse_edit, zero
 from regard.edits.sites import sites
@@ -153,14 +150,9 @@ def _generated(adapter: Adapter, request: GenerateRequest) -> Iterator[dict[str,
         sampling=Sampling(temperature=request.temperature, seed=request.seed),
         device=adapter.device,
     )
-    return _lines(adapter, prompt, ((int(token), logits[0]) for token, logits in tokens))
-
-
-def _lines(
-    adapter: Adapter, prompt: Prompts, tokens: Iterator[tuple[int, Tensor]]
-) -> Iterator[dict[str, Any]]:
     ids: list[int] = []
-    for token, logits in tokens:
+    for new, logits in tokens:
+        token = int(new)
         if token in prompt.stop_ids:
             yield {"end": "End of text."}
             return
@@ -169,7 +161,7 @@ def _lines(
             "token": token,
             "name": adapter.token_text(token),
             "text": prompt.text(0, ids, None),
-            "candidates": most_probable("next token", logits, adapter.token_text).candidates,
+            "candidates": most_probable("next token", logits[0], adapter.token_text).candidates,
         }
     full = len(ids) == prompt.max_new_tokens
     yield {"end": "The context is full." if full else "Token limit reached."}

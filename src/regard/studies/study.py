@@ -155,11 +155,14 @@ class Study(Generic[P]):
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Parameters with their defaults and bounds."""
+        described = inspect.cleandoc(self.function.__doc__ or "").partition(_ARGS)[2]
+        found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE)
+        texts: dict[str, str] = dict(found)
         schema = msgspec.json.schema(self._settings)["$defs"][self.name]["properties"]
         parameters = []
         for name, field in schema.items():
-            description = self._descriptions.get(name) or field.get("description", "")
-            parameters.append(Parameter(name, self.defaults[name], description, _range(field)))
+            text = " ".join(texts.get(name, field.get("description", "")).split())
+            parameters.append(Parameter(name, self.defaults[name], text, _range(field)))
         return tuple(parameters)
 
     @property
@@ -192,13 +195,6 @@ class Study(Generic[P]):
     def corrections(self) -> tuple[Correction, ...]:
         """Errors in courses that the study shows."""
         return tuple(one for one in all_corrections() if one.study == self.name)
-
-    @cached_property
-    def _descriptions(self) -> dict[str, str]:
-        """Descriptions of parameters in the docstring."""
-        described = inspect.cleandoc(self.function.__doc__ or "").partition(_ARGS)[2]
-        found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE)
-        return {name: " ".join(text.split()) for name, text in found}
 
     @cached_property
     def _paragraphs(self) -> list[str]:

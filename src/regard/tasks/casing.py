@@ -106,14 +106,13 @@ def case_pairs(texts: Sequence[Document], place: Place = "first") -> list[Exampl
 
     Texts that are empty without them are left out.
     """
-    kept = [(_even(document.text), document.where) for document in texts]
-    pairs = [
-        (*_pair(token, text, place), where)
-        for text, where in kept
-        if text.strip()
-        for token in CASES
-    ]
-    return [Example(text=text, answer=answer, where=where) for text, answer, where in pairs]
+    examples = list[Example]()
+    for document in texts:
+        text = "".join(filter(_is_even, document.text))
+        if text.strip():
+            pairs = [_pair(token, text, place) for token in CASES]
+            examples += [Example(text=t, answer=a, where=document.where) for t, a in pairs]
+    return examples
 
 
 def uneven_characters(texts: Sequence[Document]) -> Counter[str]:
@@ -127,10 +126,6 @@ def uneven_characters(texts: Sequence[Document]) -> Counter[str]:
 
 def _is_even(character: str) -> bool:
     return len(character.upper()) == len(character.lower()) == 1
-
-
-def _even(text: str) -> str:
-    return "".join(filter(_is_even, text))
 
 
 def _pair(token: str, text: str, place: Place) -> tuple[str, str]:

@@ -3,12 +3,12 @@
 from typing import Annotated
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from msgspec import Meta
 
 from regard.config import LONGEST, Positive, Seed
 from regard.data import IGNORE
-from regard.tasks.probe import Ids, LabeledRows, Probe, next_ids, next_ids_where
+from regard.tasks.probe import Ids, LabeledRows, Mask, NextIdProbe, Probe, next_ids_where
 
 BEGIN, ASK, FIRST_NAME = 0, 1, 2
 """Ids: the start of a row, the question for a name, and the first name."""
@@ -71,7 +71,7 @@ class IndirectObjectConfig(Probe, frozen=True, tag_field="kind", tag="indirect-o
         return LabeledRows(ids, labels)
 
 
-class BigramBackcopyConfig(Probe, frozen=True, tag_field="kind", tag="bigram-backcopy"):
+class BigramBackcopyConfig(NextIdProbe, frozen=True, tag_field="kind", tag="bigram-backcopy"):
     """A Markov chain of ids; the id after a trigger is the one before it.
 
     The bigram-backcopy task of Guo et al. (2024, arXiv:2410.13835, §2), with a random chain in
@@ -111,23 +111,12 @@ class BigramBackcopyConfig(Probe, frozen=True, tag_field="kind", tag="bigram-bac
         p[first:, 1:first] = self.trigger_rate / self.triggers
         return p
 
-    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows whose labels are the next ids."""
-        return next_ids(self._rows(rng, rows))
-
-    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows with labels only at triggers."""
-        ids = self._rows(rng, rows)
-        asked = np.zeros(ids.shape, dtype=bool)
-        asked[:, 1:] = self.is_trigger(ids[:, :-1])
-        return next_ids_where(ids, asked)
-
-    def is_trigger(self, ids: Ids) -> Bool[np.ndarray, "rows length"]:
+    def is_trigger(self, ids: Ids) -> Mask:
         """Return which ids are triggers."""
         return (ids > BEGIN) & (ids <= self.triggers)
 
-    def _rows(self, rng: np.random.Generator, rows: int) -> Ids:
-        """Return rows with the last id, which is only predicted."""
+    def _rows(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
+        """Return rows, one id longer than the model's, and which ids follow triggers."""
         ids, n = np.full((rows, self.length + 1), BEGIN), self.vocabulary
         # One search for all rows: the cumulative distribution after id i lies in [i, i + 1].
         below = (self.transitions.cumsum(axis=1) + np.arange(n)[:, None]).ravel()
@@ -136,4 +125,4 @@ class BigramBackcopyConfig(Probe, frozen=True, tag_field="kind", tag="bigram-bac
             drawn = np.searchsorted(below, last + rng.random(rows), side="right") - n * last
             # Rounding may make the sum of a distribution less than 1.
             ids[:, i] = np.where(self.is_trigger(last), before, np.minimum(drawn, n - 1))
-        return ids
+        return ids, np.pad(self.is_trigger(ids[:, :-1]), ((0, 0), (1, 0)))

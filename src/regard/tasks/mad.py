@@ -13,35 +13,23 @@ from msgspec import Meta
 
 from regard.config import LONGEST, Positive, Probability, Seed
 from regard.data import IGNORE
-from regard.tasks.probe import Ids, LabeledRows, Probe, next_ids, next_ids_where, require_even
+from regard.tasks.probe import (
+    Ids,
+    LabeledRows,
+    Mask,
+    NextIdProbe,
+    Probe,
+    next_ids_where,
+    require_even,
+)
 
 CHUNK = 1000
 """Number of rows of fuzzy recall to draw at a time, to bound memory."""
 EMPTY = -1
 """Padding of keys and values shorter than the longest."""
 
-Mask = Bool[np.ndarray, "rows length"]
 
-
-class PairsConfig(Probe, frozen=True):
-    """Base of probes of key–value pairs, each a single id."""
-
-    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows whose labels are the next ids."""
-        pairs, _ = self._pairs(rng, rows)
-        return next_ids(pairs)
-
-    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows with labels only at keys that occurred before."""
-        pairs, asked = self._pairs(rng, rows)
-        return next_ids_where(pairs, asked)
-
-    def _pairs(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
-        """Return rows, one id longer than the model's, and which ids are values of known keys."""
-        raise NotImplementedError
-
-
-class InContextRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="in-context-recall"):
+class InContextRecallConfig(NextIdProbe, frozen=True, tag_field="kind", tag="in-context-recall"):
     """Pairs of key and value, repeated in a random order → the value of a known key.
 
     Keys are uniform, and each has a value that is drawn once for the row. The key of the last pair
@@ -56,12 +44,12 @@ class InContextRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="in-
     def __post_init__(self) -> None:
         require_even(self.length)
 
-    def _pairs(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
+    def _rows(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
         is_noise = np.zeros((rows, self.length // 2), dtype=bool)
         return _recall_pairs(rng, self.vocabulary, is_noise)
 
 
-class NoisyRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="noisy-recall"):
+class NoisyRecallConfig(NextIdProbe, frozen=True, tag_field="kind", tag="noisy-recall"):
     """In-context recall with noise between the pairs.
 
     Each pair but the last is replaced by two uniform noise ids with a given probability, except one
@@ -85,7 +73,7 @@ class NoisyRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="noisy-r
                 "leave fewer than 4 ids for keys and values: choose a larger vocabulary"
             )
 
-    def _pairs(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
+    def _rows(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
         n, below = self.length // 2, self.vocabulary - self.noise_vocabulary
         is_noise = rng.random((rows, n)) < self.noise
         is_noise[:, -1] = False
@@ -126,7 +114,7 @@ def _first_places(numbers: Int[np.ndarray, "rows n"]) -> Int[np.ndarray, "rows n
     return first
 
 
-class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"):
+class FuzzyRecallConfig(NextIdProbe, frozen=True, tag_field="kind", tag="fuzzy-recall"):
     """In-context recall whose keys and values are several ids long, tested on the longest keys.
 
     Keys and values have uniformly drawn lengths and distinct uniform ids; a key has one value per
@@ -159,17 +147,13 @@ class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"
                 f"length = {self.length} is too short for two pairs: choose {shortest} or more"
             )
 
-    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows with keys of all sizes, whose labels are the next ids."""
-        pairs, _ = self._pairs(rng, rows, shortest_key=1)
-        return next_ids(pairs)
-
     def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
         """Return rows with keys of the largest size, whose labels are values of known keys."""
-        pairs, asked = self._pairs(rng, rows, shortest_key=self.key_size)
-        return next_ids_where(pairs, asked)
+        return next_ids_where(*self._rows(rng, rows, shortest_key=self.key_size))
 
-    def _pairs(self, rng: np.random.Generator, rows: int, *, shortest_key: int) -> tuple[Ids, Mask]:
+    def _rows(
+        self, rng: np.random.Generator, rows: int, *, shortest_key: int = 1
+    ) -> tuple[Ids, Mask]:
         sizes = [min(CHUNK, rows - start) for start in range(0, rows, CHUNK)] or [0]
         chunks = [self._chunk(rng, size, shortest_key) for size in sizes]
         ids, asked = zip(*chunks, strict=True)

@@ -9,6 +9,7 @@ from regard.config import Config
 from regard.data import IGNORE
 
 Ids: TypeAlias = Int[np.ndarray, "rows length"]
+Mask: TypeAlias = Bool[np.ndarray, "rows length"]
 
 
 class LabeledRows(NamedTuple):
@@ -30,12 +31,24 @@ class Probe(Config, frozen=True):
         return self.draw(rng, rows)
 
 
-def next_ids(rows: Ids) -> LabeledRows:
-    """Return rows without their last ids; the label of each id is the next one."""
-    return LabeledRows(rows[:, :-1], rows[:, 1:])
+class NextIdProbe(Probe, frozen=True):
+    """Base of probes that are trained on all next ids, and tested on those that a rule decides."""
+
+    def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows whose labels are the next ids."""
+        ids, _ = self._rows(rng, rows)
+        return LabeledRows(ids[:, :-1], ids[:, 1:])
+
+    def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
+        """Return rows with labels only where the rule decides the next id."""
+        return next_ids_where(*self._rows(rng, rows))
+
+    def _rows(self, rng: np.random.Generator, rows: int) -> tuple[Ids, Mask]:
+        """Return rows, one id longer than the model's, and which ids are tested."""
+        raise NotImplementedError
 
 
-def next_ids_where(rows: Ids, asked: Bool[np.ndarray, "rows length"]) -> LabeledRows:
+def next_ids_where(rows: Ids, asked: Mask) -> LabeledRows:
     """Return rows without their last ids; labels are next ids where `asked`, else IGNORE."""
     return LabeledRows(rows[:, :-1], np.where(asked, rows, IGNORE)[:, 1:])
 

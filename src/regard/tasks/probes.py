@@ -7,7 +7,6 @@ from the ids up to there, and is IGNORE where there is no loss.
 from typing import Annotated, TypeAlias
 
 import numpy as np
-from jaxtyping import Int
 from msgspec import Meta
 
 from regard.config import LONGEST, Count, Positive
@@ -128,22 +127,20 @@ class NeedleConfig(Probe, frozen=True, tag_field="kind", tag="needle"):
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
         """Return rows with the value at a uniform position and a label at the last position."""
-        return self._anywhere(rng, rows, self.length)
+        return self._rows(rng, rows, self.length, None)
 
     def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
         """Return rows of the test length, with the value at `distance` if given."""
-        length = self.test_length or self.length
-        if self.distance is None:
-            return self._anywhere(rng, rows, length)
-        return self._at(rng, np.full((rows, 1), length - 1 - self.distance), length)
+        return self._rows(rng, rows, self.test_length or self.length, self.distance)
 
-    def _anywhere(self, rng: np.random.Generator, rows: int, length: int) -> LabeledRows:
-        return self._at(rng, rng.integers(1, length - 1, size=(rows, 1)), length)
-
-    def _at(
-        self, rng: np.random.Generator, place: Int[np.ndarray, "rows 1"], length: int
+    def _rows(
+        self, rng: np.random.Generator, rows: int, length: int, distance: int | None
     ) -> LabeledRows:
-        ids = rng.integers(FIRST_TOKEN, self.vocabulary, (len(place), length))
+        if distance is None:
+            place = rng.integers(1, length - 1, size=(rows, 1))
+        else:
+            place = np.full((rows, 1), length - 1 - distance)
+        ids = rng.integers(FIRST_TOKEN, self.vocabulary, (rows, length))
         labels = np.full_like(ids, IGNORE)
         labels[:, -1:] = np.take_along_axis(ids, place, axis=1)
         np.put_along_axis(ids, place - 1, SEPARATOR, axis=1)

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from random import Random
 
 import msgspec
 
 from regard.errors import UserError
 from regard.files import decode_json
 from regard.tasks.examples import Example
-from regard.tasks.rng import shuffled
+from regard.tasks.rng import generator, shuffled
 
 HELD_OUT = "test.jsonl"
 """File of a run with its held-out rows."""
@@ -67,7 +66,7 @@ def split_rows(
     strata: dict[str, list[list[int]]] = {}
     for places in lines.values():
         strata.setdefault(stratum(examples[places[0]]), []).append(places)
-    draw, held_out, owed = Random(f"{seed} test rows"), set[int](), 0.0
+    draw, held_out, owed = generator(seed, "test rows"), set[int](), 0.0
     for rows in strata.values():
         owed += share * len(rows)  # carry fractions over, so that rare labels are held out, too
         n = min(int(owed + 1e-9), len(rows) - 1)

@@ -207,7 +207,8 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
             f"{path}: has a header but no rows; add rows, or pass --no-header if the first line "
             "is a row"
         )
-    width = len(first) if has_header else _commonest_width(rows)
+    widths = Counter(len(row.cells) for row in rows)
+    width = len(first) if has_header else widths.most_common(1)[0][0]
     columns = [str(cell).strip() for cell in first] if has_header else None
     bad = [
         f"{row.where}: expected {width} columns, found {len(row.cells)}"
@@ -300,10 +301,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _commonest_width(rows: Sequence[Row]) -> int:
-    return Counter(len(row.cells) for row in rows).most_common(1)[0][0]
 
 
 def _column(table: Table, chosen: str, usual: str) -> int | None:

@@ -208,13 +208,12 @@ def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
                 f"{file.path}: has no column {field!r}; its columns: {', '.join(names)}; choose "
                 "one by --text NAME or data.table.text=NAME"
             )
-        row = 0
-        for batch in opened.iter_batches(batch_size=1024, columns=[field]):
-            for text in batch.column(0).to_pylist():
-                row += 1
-                if text is not None:
-                    where = f"{file.path}:{row}"
-                    yield Piece(_cell_text(text, field, where), True, where)
+        batches = opened.iter_batches(batch_size=1024, columns=[field])
+        cells = (cell for batch in batches for cell in batch.column(0).to_pylist())
+        for row, cell in enumerate(cells, 1):
+            if cell is not None:
+                where = f"{file.path}:{row}"
+                yield Piece(_cell_text(cell, field, where), True, where)
 
 
 def _cell_text(value: object, field: str, where: str) -> str:
@@ -244,32 +243,6 @@ def read_lines(path: Path, *, blank: bool = False) -> list[Document]:
         for number, line in enumerate(lines, start=1)
         if blank or line.strip()
     ]
-
-
-def read_corpus(
-    paths: Iterable[Path],
-    documents: str = "lines",
-    *,
-    field: str = "text",
-    blank_lines: bool = False,
-) -> list[Document]:
-    """Return the documents of files, and of the text files of folders.
-
-    `documents` is lines (with `blank_lines`, including blank ones), files, paragraphs or records,
-    whose text is in `field`; JSONL and Parquet always hold records.
-
-    Raises:
-        UserError: a file can't be read, or holds no text.
-    """
-    read: list[Document] = []
-    for file in inspect_all(find_files(paths)):
-        if blank_lines and documents == "lines" and not has_records(file.path):
-            read += read_lines(Path(file.path), blank=True)
-        elif whole := read_whole([file], documents, field):
-            read += whole
-        else:
-            raise UserError(f"{file.path}: is empty; a corpus needs text")
-    return read
 
 
 def read_whole(files: Iterable[TextFile], documents: str, field: str = "text") -> list[Document]:
@@ -304,23 +277,34 @@ def paths_among(parts: Sequence[object]) -> list[Path]:
     return paths
 
 
-def read_documents(
+def read_corpus(
     corpus: Corpus,
     documents: str = "lines",
     *,
     field: str = "text",
     blank_lines: bool = False,
 ) -> list[Document]:
-    """Return the documents of a corpus, which may be files and folders, as `read_corpus` does.
+    """Return the documents of a corpus, which may be files and folders with text files.
+
+    In files, `documents` is lines (with `blank_lines`, including blank ones), files, paragraphs or
+    records, whose text is in `field`; JSONL and Parquet always hold records.
 
     Raises:
         UserError: a file can't be read, or there is no text.
     """
     parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
-    if files := paths_among(parts):
-        return read_corpus(files, documents, field=field, blank_lines=blank_lines)
     if not parts:
         raise UserError("the corpus holds no document")
+    if files := paths_among(parts):
+        read: list[Document] = []
+        for file in inspect_all(find_files(files)):
+            if blank_lines and documents == "lines" and not has_records(file.path):
+                read += read_lines(Path(file.path), blank=True)
+            elif whole := read_whole([file], documents, field):
+                read += whole
+            else:
+                raise UserError(f"{file.path}: is empty; a corpus needs text")
+        return read
     if isinstance(first := parts[0], str) and exists(first):
         raise UserError(f"document 1 is the name {first!r}; to read the file, give Path({first!r})")
     return [

@@ -7,7 +7,7 @@ import hashlib
 import lzma
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import IO, Any, TextIO, cast
 
 import msgspec
 
-from regard.errors import UserError
+from regard.errors import UserError, some
 
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 SUFFIXES = {".txt", ".md", ".text", ".markdown"} | RECORDS
@@ -206,18 +206,13 @@ def inspect_all(
     if not bad:
         return tuple(good)
     first, *others = bad
+    named = some([str(path) for path in others], _NAMED)
     if skip_bad and good:
-        more = f" (the others: {_names(others)})" if others else ""
+        more = f" (the others: {named})" if others else ""
         warnings.warn(f"bad files left out: {bad[first]}{more}", stacklevel=2)
         return tuple(good)
-    more = f" (other bad files: {_names(others)})" if others else ""
+    more = f" (other bad files: {named})" if others else ""
     raise UserError(f"{bad[first]}{more}{hint if good else ''}")
-
-
-def _names(paths: Sequence[Path]) -> str:
-    """Return the names of files; of many, the first ones and the number of others."""
-    end = f", and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    return ", ".join(map(str, paths[:_NAMED])) + end
 
 
 class _EncodingDetector:
@@ -285,10 +280,7 @@ def has_records(path: str) -> bool:
 
 def open_text(file: TextFile) -> TextIO:
     """Open a file in its encoding; \\r\\n and \\r are read as \\n."""
-    path = Path(file.path)
-    if path.suffix.lower() not in COMPRESSED:
-        return path.open(encoding=file.encoding, newline=None)
-    return TextIOWrapper(open_bytes(path), encoding=file.encoding, newline=None)
+    return TextIOWrapper(open_bytes(Path(file.path)), encoding=file.encoding, newline=None)
 
 
 def decoded(value: object) -> object:

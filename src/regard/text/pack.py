@@ -290,9 +290,7 @@ def _write(
     advance("tokens", progress.characters)
     with ExitStack() as stack:
         files = {
-            name: stack.enter_context(
-                _SplitFiles(folder, name, dtype, getattr(progress.sizes, name))
-            )
+            name: _SplitFiles(stack, folder, name, dtype, getattr(progress.sizes, name))
             for name in SPLITS
         }
         encoded = stack.enter_context(_encoding(tokenizer, folder, batches, jobs, dtype))
@@ -321,10 +319,11 @@ def _write(
 class _SplitFiles:
     """The files of a split, which grow by batches; `size` counts their tokens and documents."""
 
-    def __init__(self, folder: Path, name: str, dtype: str, size: Size) -> None:
-        self.size = size
-        self._ids = _open_truncated(folder / f"{name}.bin", size.tokens * np.dtype(dtype).itemsize)
-        self._starts = _open_truncated(folder / f"{name}.starts", size.documents * 8)
+    def __init__(self, stack: ExitStack, folder: Path, name: str, dtype: str, size: Size) -> None:
+        """`stack` closes the files."""
+        self.size, width = size, np.dtype(dtype).itemsize
+        self._ids = _open_truncated(stack, folder / f"{name}.bin", size.tokens * width)
+        self._starts = _open_truncated(stack, folder / f"{name}.starts", size.documents * 8)
 
     def append(self, batch: EncodedBatch) -> None:
         """Write the pieces of a batch."""
@@ -340,23 +339,15 @@ class _SplitFiles:
             file.flush()
             os.fsync(file.fileno())
 
-    def __enter__(self) -> "_SplitFiles":
-        return self
 
-    def __exit__(self, *_error: object) -> None:
-        self._ids.close()
-        self._starts.close()
-
-
-def _open_truncated(path: Path, size: int) -> IO[bytes]:
+def _open_truncated(stack: ExitStack, path: Path, size: int) -> IO[bytes]:
     """Open a file to append to its first `size` bytes.
 
     Raises:
         UserError: it has fewer.
     """
-    file = path.open("ab")
+    file = stack.enter_context(path.open("ab"))
     if file.tell() < size:
-        file.close()
         raise UserError(f"{path}: was cut short; repeat the command, which starts again")
     file.truncate(size)
     return file

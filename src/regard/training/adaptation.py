@@ -1,6 +1,5 @@
 """Adaptation of trained weights: frozen parameters, and low-rank updates (LoRA)."""
 
-from collections.abc import Iterator
 from math import sqrt
 
 import torch
@@ -36,10 +35,11 @@ class LowRankUpdate(nn.Module):
 
 
 def prepare_model(run: Run, config: TrainingConfig) -> None:
-    """Prepare a run's model for training with a configuration.
+    """Freeze, adapt, checkpoint or convert parts of a run's model, as a configuration requires.
 
     Raises:
-        UserError: the model has no layers to checkpoint, or can't be adapted.
+        UserError: the model has no layers to checkpoint; or to adapt it, it wasn't trained before,
+            has no such layer, or nothing would be trained.
     """
     model = run.model
     if config.gradient_checkpointing:
@@ -53,21 +53,12 @@ def prepare_model(run: Run, config: TrainingConfig) -> None:
             layer.gradient_checkpointing = True
     if config.param_dtype == "bfloat16":
         _cast(model, torch.bfloat16)
-    _adapt(run, config)
-
-
-def _adapt(run: Run, config: TrainingConfig) -> None:
-    """Freeze parameters of a run's model and add low-rank updates, as a configuration requires.
-
-    Raises:
-        UserError: the model wasn't trained before, has no such layer, or nothing would be trained.
-    """
     require_parent(config, "parent" in run.origin)
     if config.lora:
-        _add_updates(run, config.lora, "training.lora")
+        _add_updates(run, config.lora)
     elif config.freeze:
-        _freeze(run.model, config)
-    if not any(parameter.requires_grad for parameter in run.model.parameters()):
+        _freeze(model, config)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(
             f"training.freeze={config.freeze}: nothing is left to train: the head is tied to the "
             "embeddings, or has no weights; set training.freeze=embeddings, or training.lora.rank=8"
@@ -100,7 +91,7 @@ def _freeze(model: Model, config: TrainingConfig) -> None:
             module.requires_grad_(False)
 
 
-def _add_updates(run: Run, config: LoRAConfig, field: str) -> None:
+def _add_updates(run: Run, config: LoRAConfig) -> None:
     """Freeze all but the updates, and a head that doesn't score tokens.
 
     Raises:
@@ -113,32 +104,29 @@ def _add_updates(run: Run, config: LoRAConfig, field: str) -> None:
     }
     known = sorted({name.rpartition(".")[2] for name in layers})
     if not known:
-        raise UserError(f"{field}: the body has no linear layers; leave it out")
+        raise UserError("training.lora: the body has no linear layers; leave it out")
     for target in config.targets:
         if target not in known:
             raise UserError(
-                f"{field}.targets: no linear layer {target!r}; {alternatives(target, known)}"
+                f"training.lora.targets: no linear layer {target!r}; {alternatives(target, known)}"
             )
     if isinstance(run.recipe.head, LMHeadConfig | MaskedLMHeadConfig):
         if any(name.startswith("head.") for name in run.origin.get("new_tensors", ())):
             raise UserError(
-                f"{field}: freezes the head, but {run.origin['parent']} lacks it; train it first "
-                "without lora"
+                f"training.lora: freezes the head, but {run.origin['parent']} lacks it; train it "
+                "first without lora"
             )
         run.model.requires_grad_(False)
     body.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.recipe.seed)
-        for layer in _chosen(layers, config.targets):
+        for name, layer in layers.items():
+            if name.rpartition(".")[2] not in (config.targets or known):
+                continue
             if config.rank > (most := min(layer.weight.shape)):
-                raise UserError(f"{field}.rank={config.rank}: exceeds a layer's; at most {most}")
+                raise UserError(
+                    f"training.lora.rank={config.rank}: exceeds a layer's; at most {most}"
+                )
             parametrize.register_parametrization(
                 layer, "weight", LowRankUpdate(layer.weight, config)
             )
-
-
-def _chosen(layers: dict[str, nn.Linear], targets: tuple[str, ...]) -> Iterator[nn.Linear]:
-    """Yield the layers with these names, or all."""
-    for name, layer in layers.items():
-        if not targets or name.rpartition(".")[2] in targets:
-            yield layer

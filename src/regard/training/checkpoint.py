@@ -31,7 +31,7 @@ from regard.files import (
 )
 from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.run import Run, pack_run_tensors
-from regard.training.processes import Processes, StoppedElsewhere, is_lost
+from regard.training.processes import StoppedElsewhere, is_lost
 from regard.training.replica import Replica
 
 if TYPE_CHECKING:
@@ -91,12 +91,21 @@ class CheckpointWriter:
     """
 
     def __init__(
-        self, run: Run, processes: Processes, publishing: Publishing, newest: int, *, kept: int
+        self,
+        run: Run,
+        replica: Replica,
+        optimizers: Sequence[torch.optim.Optimizer],
+        environment: dict[str, str | int],
+        publishing: Publishing,
+        newest: int,
+        *,
+        kept: int,
     ) -> None:
         """Write to the folder of a run; `newest` is the step of its last checkpoint."""
-        self._run, self._processes, self._publishing = run, processes, publishing
-        self._newest, self._kept = newest, kept
-        self._attempt, self._abandoned = processes.next_name(), threading.Event()
+        self._run, self._replica, self._optimizers = run, replica, optimizers
+        self._environment, self._publishing = environment, publishing
+        self._newest, self._kept, self._processes = newest, kept, replica.processes
+        self._attempt, self._abandoned = self._processes.next_name(), threading.Event()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
 
@@ -116,18 +125,10 @@ class CheckpointWriter:
             self._abandoned.set()
             self._thread.shutdown(wait=waits)
 
-    def save(
-        self,
-        replica: Replica,
-        optimizers: Sequence[torch.optim.Optimizer],
-        progress: Progress,
-        environment: dict[str, str | int],
-        *,
-        best: bool,
-    ) -> None:
+    def save(self, progress: Progress) -> None:
         """Copy the state after `progress.step` steps, and write the copy in the background.
 
-        The thread also publishes the weights as the run's, if they are the `best`, after the
+        The thread also publishes the weights as the run's, if they are the best, after the
         checkpoint, so that they never run ahead of the state that training resumes from. All
         processes must call this.
 
@@ -139,12 +140,13 @@ class CheckpointWriter:
         if progress.step == self._newest:
             return
         self._newest = progress.step
-        files = _own_optimizer_file(replica, optimizers)
-        replica.collect()
+        files = _own_optimizer_file(self._replica, self._optimizers)
+        self._replica.collect()
         if self._processes.is_first:
+            best = progress.best_loss is None or progress.best_step == progress.step
             best = best or not (self._run.path / "model.safetensors").exists()
             files |= _weight_files(self._run, best=best)
-            state = msgspec.json.encode(_State(progress, environment))
+            state = msgspec.json.encode(_State(progress, self._environment))
             files["state.json"] = lambda: state
         self._pending = self._thread.submit(self._write, progress.step, files)
 

@@ -236,10 +236,9 @@ class MetricsLog:
             **self._throughput.record(),
             "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
         }
-        if self._loggers:
-            with self._publishing():
-                for logger in self._loggers:
-                    logger.log(record)
+        with self._publishing():
+            for logger in self._loggers:
+                logger.log(record)
         return msgspec.structs.replace(progress, losses=())
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from regard.data.batch import Batch, Sampler
 from regard.device import freed_memory_reused
+from regard.dropout import dropouts
 from regard.environment import ExecutionEnvironment, TrainingPrecision
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError, first_line
 from regard.models.builders import Model
@@ -33,11 +34,11 @@ from regard.training.checkpoint import (
     remove_unfinished,
     require_intact,
 )
-from regard.training.loggers import CheckpointReport, Logger, MetricsLog, make_loggers, no_report
+from regard.training.loggers import CheckpointReport, Logger, MetricsLog, make_loggers
 from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import DataParallel, ParallelKind, Replica
-from regard.training.step import OptimizerStep, StepResult, Validation, make_batches
+from regard.training.step import OptimizerStep, StepResult, Validation, batches_kind
 from regard.training.throughput import Throughput
 
 
@@ -94,7 +95,7 @@ def train(
     options: ExecutionOptions,
     *,
     title: str,
-    at_checkpoint: CheckpointReport = no_report,
+    at_checkpoint: CheckpointReport,
 ) -> Progress:
     """Train the run's model from its newest checkpoint, or from the start if it has none.
 
@@ -131,10 +132,10 @@ def train(
             if is_checkpoint or progress.step % config.log_every == 0:
                 progress = parts.log.write(record, progress, sampler.steps)
             if is_checkpoint:
-                parts.save(progress)  # last, since resuming truncates the metrics to it
+                parts.checkpoints.save(progress)  # last, since resuming truncates the metrics to it
             stops = done.is_interrupted or (processes.size == 1 and interrupt.wanted)
             if stops:  # after the last step, too: a command may have more to train
-                parts.save(progress)
+                parts.checkpoints.save(progress)
                 parts.checkpoints.finish()
                 raise InterruptedTraining(
                     f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
@@ -165,7 +166,6 @@ class _Parts:
     throughput: Throughput
     log: MetricsLog
     checkpoints: CheckpointWriter
-    environment: dict[str, str | int]
     counts: bool
     """Whether operations are counted."""
 
@@ -178,17 +178,10 @@ class _Parts:
         except NonFiniteError as error:
             everywhere = self.processes.size == 1 or not isinstance(error, NormalizerError)
             if progress.step and everywhere:  # all processes must save together
-                self.save(progress)
+                self.checkpoints.save(progress)
             raise
         self.throughput.add(done.batch, done.seconds)
         return replace(done, operations=None if counter is None else counter.total)
-
-    def save(self, progress: Progress) -> None:
-        """Write a checkpoint, and the weights, if they are the best, while training continues."""
-        best = progress.best_loss is None or progress.best_step == progress.step
-        self.checkpoints.save(
-            self.step.replica, self.step.optimizers, progress, self.environment, best=best
-        )
 
 
 def _open(
@@ -222,7 +215,14 @@ def _open(
             loggers = make_loggers(*place, quiet=options.quiet, tensorboard=options.tensorboard)
             loggers += options.loggers
     throughput = Throughput(run.model, run.recipe.model, environment, processes.size)
-    batches = make_batches(run, replica.model, sampler, processes, environment)
+    batches = batches_kind(environment)(
+        sampler,
+        processes,
+        environment,
+        accumulation=config.accumulation,
+        seed=run.recipe.seed,
+        dropouts=dropouts(replica.model),
+    )
     schedule = Schedule(config.schedule, sampler, run.recipe.model.context_length)
     replica.model.train()
     return _Parts(
@@ -233,15 +233,20 @@ def _open(
         throughput=throughput,
         log=MetricsLog(loggers, throughput, publishing),
         checkpoints=CheckpointWriter(
-            run, processes, publishing, progress.step, kept=options.kept_checkpoints
+            run,
+            replica,
+            optimizers,
+            described,
+            publishing,
+            progress.step,
+            kept=options.kept_checkpoints,
         ),
-        environment=described,
         counts=options.count_operations,
     )
 
 
 def _make_replica(
-    model: Model, processes: Processes, kind: ParallelKind, *, compile: bool = False
+    model: Model, processes: Processes, kind: ParallelKind, *, compile: bool
 ) -> Replica:
     """Return the replica of a model in this process."""
     if processes.size == 1:

@@ -37,9 +37,9 @@ def make_optimizers(
             {"params": [*matrices, *head], "weight_decay": optimizer.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ]
-        return [_adamw(groups, config.lr, optimizer.betas)]
+        return [torch.optim.AdamW(groups, lr=config.lr, betas=optimizer.betas, fused=True)]
     rest = [{"params": [*head, *others], "weight_decay": 0.0}]
-    adamw = _adamw(rest, config.lr, optimizer.betas)
+    adamw = torch.optim.AdamW(rest, lr=config.lr, betas=optimizer.betas, fused=True)
     if not matrices:
         return [adamw]
     muon = Muon(
@@ -92,7 +92,7 @@ def set_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None
     """Set each learning rate to `factor` times the highest of its optimizer."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = group.setdefault("highest_lr", optimizer.defaults["lr"]) * factor
+            group["lr"] = optimizer.defaults["lr"] * factor
 
 
 def _parameter_groups(
@@ -115,12 +115,6 @@ def _matrices(part: nn.Module) -> list[nn.Parameter]:
         for parameter in module.parameters()
         if parameter.ndim == 2 and parameter.requires_grad
     ]
-
-
-def _adamw(
-    groups: list[dict[str, object]], lr: float, betas: tuple[float, float]
-) -> torch.optim.AdamW:
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
 
 
 def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> float:

@@ -276,7 +276,7 @@ def plan_more_steps(
     _require_same_stage(start, source)
     _require_unchanged(start, settings)
     done = checkpoint.progress.step
-    recipe = with_steps(start.recipe, done + more_steps)
+    recipe = _with_training(start.recipe, epochs=None, steps=done + more_steps)
     made = plan_training(source, recipe, out, start)
     for name in ("fingerprint", "test"):
         was, found = start.origin.get(name), made.run.origin.get(name)
@@ -299,17 +299,15 @@ def plan_converted(run: Run, steps: int) -> Plan:
         UserError: there is no text.
     """
     text = stored_text(run)
-    recipe = with_steps(run.recipe, steps)
-    training = msgspec.structs.replace(recipe.training, freeze=None, lora=None)
-    run.recipe = msgspec.structs.replace(recipe, training=training)
+    run.recipe = _with_training(run.recipe, epochs=None, steps=steps, freeze=None, lora=None)
     made = plan_run(run, window_datasets(run, text), "training")
     run.save_description()
     return made
 
 
-def with_steps(recipe: Recipe, steps: int) -> Recipe:
-    """Return a recipe with a number of steps."""
-    training = msgspec.structs.replace(recipe.training, epochs=None, steps=steps)
+def _with_training(recipe: Recipe, **changes: int | None) -> Recipe:
+    """Return a recipe with changes of its training."""
+    training = msgspec.structs.replace(recipe.training, **changes)
     return msgspec.structs.replace(recipe, training=training)
 
 

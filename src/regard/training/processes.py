@@ -159,31 +159,24 @@ class Processes:
     def require_equal(self, **values: str) -> None:
         """Raise unless all processes have the same values.
 
+        They are exchanged by the store: `all_gather_object` unpickles.
+
         Raises:
             UserError: names the value and the processes.
         """
-        everywhere: list[dict[str, str]] = [values]
-        if self.size > 1:
-            everywhere = self._gather(values)
-        for name, here in everywhere[0].items():
-            others = [rank for rank, there in enumerate(everywhere) if there[name] != here]
+        if self.store is None:
+            return
+        for name, value in values.items():
+            self.store.set(f"regard/{name}/{self.rank}", value)
+        self.wait()
+        for name in sorted(values):
+            found = [self.store.get(f"regard/{name}/{rank}") for rank in range(self.size)]
+            others = [str(rank) for rank, value in enumerate(found) if value != found[0]]
             if others:
                 raise UserError(
-                    f"process {', '.join(map(str, others))}: has another {name} than process 0; "
+                    f"process {', '.join(others)}: has another {name} than process 0; "
                     "start all processes with the same command, files and version"
                 )
-
-    def _gather(self, values: dict[str, str]) -> list[dict[str, str]]:
-        """Return the values of each process, by the store: `all_gather_object` unpickles."""
-        assert self.store is not None
-        names = sorted(values)
-        for name in names:
-            self.store.set(f"regard/{name}/{self.rank}", values[name])
-        self.wait()
-        return [
-            {name: self.store.get(f"regard/{name}/{rank}").decode() for name in names}
-            for rank in range(self.size)
-        ]
 
     def may_report(self, exit_code: int) -> bool:
         """Return whether this process is the first to report a failure."""

@@ -37,7 +37,7 @@ from regard.models.builders import Embedder, Model
 from regard.models.head_pruning import Kept, copy_kept, pruned_config
 from regard.runs.run import Run, require_finite
 from regard.runs.start import derived_origin, parent_origin, save_derived
-from regard.tasks.examples import Example, Examples, answered_examples
+from regard.tasks.examples import Examples, answered_examples
 from regard.training.sources.examples import task_dataset
 from regard.training.sources.questions import encode_training
 
@@ -204,7 +204,9 @@ def _read(run: Run, data: Examples) -> tuple[Dataset, Score]:
     """
     if run.recipe.task is not None:
         rows = scored_examples(run, data)
-        _require_answers(rows)
+        for row in rows:
+            if row.answer is None:
+                raise UserError(f"{row.where}: has no answer; the loss needs one")
         return task_dataset(run, rows), partial(evaluate, data=rows)
     _ = run.language_model
     if isinstance(data, str | Path) and is_text(run, Path(data)):
@@ -212,17 +214,9 @@ def _read(run: Run, data: Examples) -> tuple[Dataset, Score]:
         return text_dataset(run, texts), lambda made: text_perplexity(
             made, texts, made.environment()
         )
-    questions = list(answered_examples(data))
-    _require_answers(questions)
+    questions = answered_examples(data)
     dataset = Questions(encode_training(run, questions), run.row_format.whole_rows)
     return dataset, partial(evaluate, data=questions)
-
-
-def _require_answers(rows: Sequence[Example]) -> None:
-    """Raise unless all rows have answers."""
-    for row in rows:
-        if row.answer is None:
-            raise UserError(f"{row.where}: has no answer; the loss needs one")
 
 
 def _batches(dataset: Dataset, device: torch.device) -> Iterator[Batch]:
@@ -329,17 +323,13 @@ def _require_same(
     for place, layer in layers.items():
         chosen = [group for unit in units for its, group in unit.groups if its == place]
         factors[place] = torch.zeros(1, layer.groups).index_fill(1, torch.tensor(chosen), 1)
-    expected = loss_of(_double(run.model), [batch], factors)
-    if abs(loss_of(_double(pruned.model), [batch]) - expected) > 1e-5 * abs(expected):
+    expected = loss_of(deepcopy(run.model).double(), [batch], factors)
+    found = loss_of(deepcopy(pruned.model).double(), [batch])
+    if abs(found - expected) > 1e-5 * abs(expected):
         raise UnsupportedError(
             f"{run.path}: attention heads of this model depend on their index, so none can be "
             "removed; set heads to zero by an edit instead"
         )
-
-
-def _double(model: Model) -> Model:
-    """Return a copy of a model in float64."""
-    return deepcopy(model).double()
 
 
 def _score(run: Run, score: Score, batches: Sequence[Batch], kept: int) -> Level:

@@ -20,12 +20,11 @@ from torch import Tensor
 from regard import device
 from regard.attention.kernel import normalizers_checked_together
 from regard.data.batch import Batch, Sampler, move
-from regard.dropout import Dropout, dropouts, make_row_keys, release_rows, set_row_keys
+from regard.dropout import Dropout, make_row_keys, release_rows, set_row_keys
 from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.runs.recipe import TrainingConfig
-from regard.runs.run import Run
 from regard.training.checkpoint import Progress
 from regard.training.loggers import Record
 from regard.training.optimizers import Schedule, clip_gradients, set_rate
@@ -108,24 +107,6 @@ class PrefetchedBatches(StepBatches):
 def batches_kind(environment: ExecutionEnvironment) -> type[StepBatches]:
     """Return the class of batches: prefetching gains nothing where the CPU trains the model."""
     return StepBatches if environment.device.type == "cpu" else PrefetchedBatches
-
-
-def make_batches(
-    run: Run,
-    model: Model,
-    sampler: Sampler,
-    processes: Processes,
-    environment: ExecutionEnvironment,
-) -> StepBatches:
-    """Return the batches of a run's training."""
-    return batches_kind(environment)(
-        sampler,
-        processes,
-        environment,
-        accumulation=run.recipe.training.accumulation,
-        seed=run.recipe.seed,
-        dropouts=dropouts(model),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil, log1p
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 THRESHOLDS = 100
@@ -170,8 +170,7 @@ def calibrate(
     for name, value in (("max_error", max_error), ("level", level)):
         if not 0 < value < 1:
             raise ValueError(f"{name} {value} is not between 0 and 1")
-    order = np.random.default_rng(seed).permutation(len(correct))
-    fitted, tested = np.split(order, [len(order) // 3])
+    fitted, tested = split_thirds(len(correct), seed)
     combination = fit_combination(signals[fitted], correct[fitted])
     thresholds = threshold_sequence(
         combination(signals[fitted]), correct[fitted], max_error=max_error
@@ -183,6 +182,12 @@ def calibrate(
         max_error=max_error,
         level=level,
     )
+
+
+def split_thirds(n: int, seed: int) -> tuple[Int[np.ndarray, " fitted"], Int[np.ndarray, " rest"]]:
+    """Return the questions that fit confidence and thresholds, a random third, and the others."""
+    order = np.random.default_rng(seed).permutation(n)
+    return order[: n // 3], order[n // 3 :]
 
 
 def p_values(

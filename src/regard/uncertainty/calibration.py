@@ -1,12 +1,12 @@
 """The calibration of a run: its confidence and its threshold, stored in the run's folder."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import CorpusIndex
@@ -16,13 +16,8 @@ from regard.files import decode_json, fingerprint_of, write_file
 from regard.metrics import exact_match
 from regard.runs.run import Run
 from regard.runs.training_text import KnownAnswers, load_known_answers, trained_questions
-from regard.tasks.examples import (
-    Example,
-    encode_questions,
-    require_answers,
-    subject_of,
-)
-from regard.uncertainty.abstention import Combination, Guarantee, calibrate
+from regard.tasks.examples import Example, encode_questions, require_answers, subject_of
+from regard.uncertainty.abstention import Combination, Guarantee, calibrate, split_thirds
 from regard.uncertainty.signals import (
     SignalConfig,
     answer_rows,
@@ -85,8 +80,8 @@ def calibrate_run(
     require_wordings(wordings, questions)
     trained = _require_usable(run, questions)
     rows = encode_questions(run.template, questions, run.recipe.model.context_length)
-    fitted = split_thirds(len(questions), seed)
-    subjects = [subject_of(questions[i].text) for i in np.flatnonzero(fitted).tolist()]
+    fitted, _ = split_thirds(len(questions), seed)
+    subjects = [subject_of(questions[i].text) for i in sorted(fitted.tolist())]
     config = SignalConfig(
         subjects=tuple(dict.fromkeys(filter(None, subjects)))[:SUBJECTS],
         wordings=tuple(wordings),
@@ -129,9 +124,9 @@ def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
         raise UserError(f"{turns.where}: has several turns; calibrate on single questions")
     if len(questions) < 3:
         raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
-    trained = trained_questions(run)
-    require_untrained(run, questions, trained.values())
-    return list(chain(*trained.values()))
+    trained = list(chain(*trained_questions(run).values()))
+    require_untrained(run, questions, trained)
+    return trained
 
 
 def require_answering(run: Run) -> None:
@@ -214,20 +209,13 @@ def load_calibration(run: Path) -> Calibration | None:
     return found
 
 
-def require_untrained(
-    run: Run, questions: Sequence[Example], trained: Iterable[Sequence[Example]]
-) -> None:
+def require_untrained(run: Run, questions: Sequence[Example], trained: Sequence[Example]) -> None:
     """Check that a run was trained on no question about the subjects of these questions.
 
     Raises:
         UserError: it was; the message names the first such question.
     """
-    known = {
-        _key(text): question.where
-        for part in trained
-        for question in part
-        for text, _ in question.pairs
-    }
+    known = {_key(text): question.where for question in trained for text, _ in question.pairs}
     for question in questions:
         if _key(question.text) in known:
             raise UserError(
@@ -238,10 +226,3 @@ def require_untrained(
 
 def _key(question: str) -> str:
     return (subject_of(question) or question).casefold()
-
-
-def split_thirds(n: int, seed: int = 0) -> Bool[np.ndarray, " n"]:
-    """Return a mask of the n calibration questions that fit the confidence: a random third."""
-    fitted = np.zeros(n, dtype=bool)
-    fitted[np.random.default_rng(seed).permutation(n)[: n // 3]] = True
-    return fitted

@@ -302,7 +302,9 @@ def sample_answers(
     run: Run, questions: Sequence[str], environment: ExecutionEnvironment, *, n: int, seed: int = 0
 ) -> list[list[str]]:
     """Return n answers to each question, sampled at temperature 1; costs all of their tokens."""
-    rows = [row for row in _encode(run, questions) for _ in range(n)]
+    examples = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
+    prompts = encode_questions(run.template, examples, run.recipe.model.context_length)
+    rows = [row for row in prompts for _ in range(n)]
     keys = [
         int.from_bytes(f"{i} {question}".encode(), "little")
         for question in questions
@@ -319,7 +321,7 @@ def sample_answers(
         for limit, together in groupby(zip(rows, keys, strict=True), max_new_tokens):
             alike = list(together)
             for part in _answered_together([row for row, _ in alike], limit):
-                model, starts = begin_answers(run, [row for row, _ in alike[part]], run.device)
+                model, starts = begin_answers(run, [row for row, _ in alike[part]])
                 drawn = tuple(key for _, key in alike[part])
                 made = generate_ids(
                     model,
@@ -408,11 +410,6 @@ def _agreements(
 def _about_others(question: str, about: str, subjects: Sequence[str]) -> list[str]:
     """Return a question about each other subject."""
     return [question.replace(about, other) for other in subjects if other != about]
-
-
-def _encode(run: Run, questions: Sequence[str]) -> list[list[int]]:
-    examples = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
-    return encode_questions(run.template, examples, run.recipe.model.context_length)
 
 
 def _completion(run: Run, answer: Generated) -> list[int]:

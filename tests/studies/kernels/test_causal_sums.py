@@ -11,18 +11,18 @@ from regard.studies.kernels.causal_sums import (
     Map,
     by_matrix,
     causal_sums,
-    draw_row,
     in_chunks,
     rounding,
     token_by_token,
 )
+from regard.studies.tensors import normal
 from tiny_studies import broken, measured
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(MAPS)), st.integers(2, 8), st.integers(1, 40), st.integers(1, 50))
 def test_all_ways_are_the_sums_of_the_formula(features: Map, d: int, n: int, chunk: int) -> None:
-    row = draw_row(n, d, seed=n)
+    row = normal(n, 3, 1, 1, n, d)
     attend = KernelAttention(MAPS[features](d), chunk=chunk)
     (query, _), (key, scale) = (attend.features(x[0, 0]) for x in row[:2])
     key = key * (scale - scale.max()).exp()[:, None]  # attention is a ratio: a factor cancels
@@ -54,6 +54,6 @@ def test_states_have_the_sizes_of_the_formula(features: Map) -> None:
 
 @pytest.mark.parametrize("seed", [47, 59, 78, 93, 116])
 def test_terms_that_cancel_are_in_the_bound(seed: int) -> None:
-    row, attend = draw_row(2, 2, seed), KernelAttention(MAPS["polynomial"](2))
+    row, attend = normal(seed, 3, 1, 1, 2, 2), KernelAttention(MAPS["polynomial"](2))
     off = (token_by_token(attend, row) - by_matrix(attend, row)).abs().max()
     assert off <= rounding(attend, row)

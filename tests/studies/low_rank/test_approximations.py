@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,8 +27,8 @@ from regard.studies.low_rank.approximations import (
     least_products,
     longest_path,
     pooled,
-    unit_vectors,
 )
+from regard.studies.tensors import normal
 from tiny_studies import needs_every_measurement
 
 
@@ -113,7 +114,7 @@ def test_with_a_global_block_none_is_further_than_two(
 @settings(max_examples=20)
 @given(st.integers(2, 40), st.integers(2, 9), st.integers(0, 1000))
 def test_full_attention_finds_the_furthest(n: int, d: int, seed: int) -> None:
-    vectors = unit_vectors(n, d, 2, seed)
+    vectors = F.normalize(normal(seed, 2, 1, n, d), dim=-1)
     distances = torch.cdist(vectors, vectors).amax(-1)
     products = least_products(vectors, Mask())
     # ‖u − v‖² = 2 − 2u·v of vectors of length 1.

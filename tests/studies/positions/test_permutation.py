@@ -45,7 +45,7 @@ def compared() -> list[str]:
 def mechanism_error(mechanism: Mechanism, seed: int) -> float:
     """The largest change of an output when 12 queries, keys and values are permuted."""
     draw = torch.Generator().manual_seed(seed)
-    low, high = mechanism.inputs
+    low, high = mechanism.config.check_inputs
     inputs = torch.rand(3, 1, 2, 12, 4, dtype=torch.float64, generator=draw) * (high - low) + low
     order = torch.randperm(12, generator=draw)
     attend = seeded(lambda: mechanism.example().double().eval(), seed)

@@ -36,7 +36,7 @@ def test_equal_heads_have_equal_maps_and_gradients() -> None:
     text = rows(torch.Generator().manual_seed(0))
     (layer,) = capture_attention(model.body, text)
     torch.testing.assert_close(layer.weights[:, 0], layer.weights[:, 1], rtol=0, atol=1e-15)
-    list(train(model, distances=(1,), steps=1, lr=0.0, seed=0))
+    list(train(model, distances=(1,), steps=1, seed=0))
     gradient = model.body.layers[0].self_attention.qkv_proj.weight.grad
     for start in range(0, 3 * WIDTH, WIDTH):
         first, second = gradient[start : start + WIDTH].chunk(2)
@@ -67,7 +67,7 @@ def test_labels_are_the_tokens_back() -> None:
         def head(self, ids: torch.Tensor) -> torch.Tensor:
             return 100 * torch.nn.functional.one_hot(ids, TOKENS) + self.unused
 
-    (loss,) = train(Knowing(), distances=(2,), steps=1, lr=0.1, seed=0)
+    (loss,) = train(Knowing(), distances=(2,), steps=1, seed=0)
     assert loss == 0
     assert rows(torch.Generator().manual_seed(0)).shape == (ROWS, LENGTH)
 

@@ -15,6 +15,7 @@ from regard.studies.single_head.designing import (
     error,
     nearest_average,
 )
+from tiny_recurrent import normal
 
 
 def test_the_matrices_of_the_course() -> None:
@@ -37,10 +38,6 @@ def test_custom_targets() -> None:
     ]
 
 
-def drawn(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def rows(*entries: tuple[float, ...]) -> torch.Tensor:
     return torch.tensor(entries, dtype=torch.float64)
 
@@ -51,8 +48,8 @@ def desired(*entries: tuple[float, ...]) -> dict[int, torch.Tensor]:
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 99))
 def test_a_head_computes_attention_unscaled(n: int, d: int, seed: int) -> None:
-    inputs, query, key = drawn(n, d, seed=seed), drawn(d, d, seed=seed + 1), drawn(d, d, seed=seed)
-    value = drawn(3, d, seed=seed + 2)
+    inputs, query = normal(n, d, seed=seed), normal(d, d, seed=seed + 1)
+    key, value = normal(d, d, seed=seed), normal(3, d, seed=seed + 2)
     q, k, v = ((inputs @ matrix.T)[None, None] for matrix in (query, key, value))
     allowed = torch.ones(1, 1, n, n, dtype=torch.bool)
     expected = reference.gather(reference.softmax(q * d**0.5, k, allowed), v)[0, 0]
@@ -64,7 +61,7 @@ def test_a_head_computes_attention_unscaled(n: int, d: int, seed: int) -> None:
 def test_independent_inputs_get_any_targets(
     n: int, more: int, e: int, seed: int, data: st.DataObject
 ) -> None:
-    inputs, outputs = drawn(n, n + more, seed=seed), drawn(n, e, seed=seed + 1)
+    inputs, outputs = normal(n, n + more, seed=seed), normal(n, e, seed=seed + 1)
     asked = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
     targets = {i: outputs[i] for i in asked}
     if torch.linalg.matrix_rank(torch.stack(list(targets.values()))) > n:
@@ -110,7 +107,7 @@ def test_a_search_finds_nothing_where_nothing_is(
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 999))
 def test_the_nearest_average_is_optimal(n: int, d: int, seed: int) -> None:
-    points, target = drawn(n, d, seed=seed), drawn(d, seed=seed + 1)
+    points, target = normal(n, d, seed=seed), normal(d, seed=seed + 1)
     nearest = nearest_average(points, target)
     # No point lies beyond the plane through it that faces the target: so no average is nearer.
     assert ((points - nearest) @ (target - nearest)).max() <= 1e-10

@@ -12,6 +12,7 @@ from regard.studies.finding import Measurements
 from regard.studies.trained_models.task_models import (
     ALIKE,
     BEAMS,
+    DECODER,
     DIFFERENT,
     ENCODER,
     FAMILIES,
@@ -28,10 +29,10 @@ from regard.studies.trained_models.task_models import (
     architectures,
     beams,
     changed_shapes,
-    judged_beyond,
     judged_families,
     judged_methods,
     judged_widths,
+    not_worse,
     recipe_for,
     samples,
     scored,
@@ -51,9 +52,9 @@ def scores(**changed: float) -> dict[str, dict[str, Interval]]:
 
 
 def test_decoders_are_compared_outside_the_condition() -> None:
-    assert all(number.holds for number in judged_beyond(scores()))
-    better = judged_beyond(scores(summaries_decoder=0.99))
-    assert [number.holds for number in better] == [False, True, True, True]
+    assert all(not_worse(scores(), task, DECODER).holds for task in FAMILIES)
+    better = scores(summaries_decoder=0.99)
+    assert [not_worse(better, task, DECODER).holds for task in FAMILIES] == [False, *[True] * 3]
 
 
 def test_the_text_is_that_of_the_stored_seeds() -> None:

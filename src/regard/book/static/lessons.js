@@ -5,13 +5,7 @@ const model = (() => {
   return () => (loaded ??= loadModel(JSON.parse($("#live-model").textContent)));
 })();
 
-function html(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
-
+const html = (name, attributes = {}, ...children) => filled(document.createElement(name), attributes, children);
 const shownToken = (id) => model().tokens[id].replace(" ", "␣").replace("<unknown>", "?");
 const rounded = (value, digits = 2) => value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 const percent = (value) => `${Math.round(100 * value)}\u00a0%`;

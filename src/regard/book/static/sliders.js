@@ -3,12 +3,13 @@
 const SIZE = { width: 360, height: 150, left: 6, right: 354, top: 6, bottom: 132 };
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
-function svg(name, attributes, text = "") {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+function filled(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(text);
+  element.append(...children);
   return element;
 }
+
+const svg = (name, attributes, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 
 function written(value, digits = 4) {
   if (!Number.isFinite(value)) return "–";

@@ -6,19 +6,14 @@ const COLORS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d"
 const LONG = 24; // characters of a cell that needs a wide column
 const WIDTH = 640, HEIGHT = 320, LEFT = 64, RIGHT = 16, TOP = 28, BOTTOM = 46;
 
-const element = (name, attributes = {}, ...children) => {
-  const made = document.createElement(name);
+function filled(made, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;
-};
+}
 
-const drawing = (name, attributes = {}, ...children) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-};
+const element = (name, attributes, ...children) => filled(document.createElement(name), attributes, children);
+const drawing = (name, attributes, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 
 const colorOf = (row) => COLORS[data.rows.indexOf(row) % COLORS.length];
 const dashOf = (row) => ["", "6 3", "2 3"][Math.floor(data.rows.indexOf(row) / COLORS.length) % 3];

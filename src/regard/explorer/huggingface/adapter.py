@@ -241,7 +241,7 @@ class HuggingFaceModel:
         """Return the model's inputs, and the position of the second of two texts."""
         require_characters(text, second)
         if not self._has_target:
-            return self._encode(text, second, "the text")
+            return self._encode(text, second)
         source = self._source(text)
         target = self._generated(source) if second is None else self._shifted(second)
         return source | {"decoder_input_ids": target}, None
@@ -249,7 +249,7 @@ class HuggingFaceModel:
     def _source(self, text: str) -> dict[str, Tensor]:
         """Return the model's inputs for one text."""
         require_characters(text)
-        return self._encode(text, None, "the text")[0]
+        return self._encode(text)[0]
 
     def _start(self, source: Mapping[str, Tensor]) -> list[int]:
         """Return the ids that generation continues: the text, or the start of a target."""
@@ -273,15 +273,13 @@ class HuggingFaceModel:
             raise UserError(f"hf:{self.name}: this model has no attention")
         return maps
 
-    def _encode(
-        self, text: str, second: str | None, what: str
-    ) -> tuple[dict[str, Tensor], int | None]:
+    def _encode(self, text: str, second: str | None = None) -> tuple[dict[str, Tensor], int | None]:
         """Return the inputs for one text or two, and the position of the second text."""
         try:
             encoded = self.tokenizer(text, second, return_tensors="pt")
         except (TypeError, UnicodeError):  # lone surrogates, from bytes that aren't UTF-8
-            raise UserError(f"{what} isn't valid Unicode") from None
-        self._require(encoded["input_ids"], what)
+            raise UserError("the text isn't valid Unicode") from None
+        self._require(encoded["input_ids"], "the text")
         taken = inspect.signature(self._body.forward).parameters
         inputs = {k: v.to(self.model.device) for k, v in encoded.items() if k in taken}
         if second is None or not self.tokenizer.is_fast:

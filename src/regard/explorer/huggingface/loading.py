@@ -43,29 +43,16 @@ def require_transformers() -> None:
         ) from None
 
 
-def local_folder(name: str) -> Path | None:
-    """Return the folder of that name, if there is one."""
-    place = _expanded(name)
-    return place if name and place.is_dir() else None
-
-
 def named_folder(name: str, *, download: bool) -> tuple[str, Path]:
     """Return the name of a model and its folder, a local one or one in Hugging Face's cache.
+
+    `download` may fill the cache.
 
     Raises:
         UserError: there is no such folder, and the model isn't in the cache or can't be downloaded.
     """
-    if (local := local_folder(name)) is not None:
+    if name and (local := _expanded(name)).is_dir():
         return local.absolute().name, local
-    return name, cached_folder(name, download=download)
-
-
-def cached_folder(name: str, *, download: bool) -> Path:
-    """Return the folder of a model in Hugging Face's cache; download it first if allowed.
-
-    Raises:
-        UserError: the model isn't in the cache or can't be downloaded.
-    """
     from huggingface_hub import snapshot_download
 
     try:
@@ -82,7 +69,7 @@ def cached_folder(name: str, *, download: bool) -> Path:
             else "is no folder, no GGUF file and not in Hugging Face's cache; see --download"
         )
         raise UserError(f"hf:{name}: {reason}") from None
-    return Path(found)
+    return name, Path(found)
 
 
 def load_model(folder: Path, *, device: torch.device) -> "PreTrainedModel":

@@ -24,15 +24,13 @@ export function render({ model, el }) {
   let data = model.get("data");
   const state = { panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, contrast: 0, pair: 0, ...data.opens, view: opening(data) };
   state.locked = newest(data, state.view, current(data, state));
-  const root = make("div", { class: "regard-look" });
-  const section = make("section", { "aria-label": data.title });
-  root.append(section);
   const heading = make("h2", {}, data.title);
   const bar = make("div", { class: "bar" });
   const view = make("div", { class: "view", tabindex: "0", role: "group", "aria-label": "attention" });
   const said = make("p", { class: "said", role: "status" });
   const predicted = make("p", { class: "predicted" });
-  section.append(heading, predicted, bar, view, said);
+  const section = make("section", { "aria-label": data.title }, heading, predicted, bar, view, said);
+  const root = make("div", { class: "regard-look" }, section);
   el.append(root);
   const say = (text) => { if (said.textContent !== text) said.textContent = text; };
   quietForMice(section, said);
@@ -103,9 +101,8 @@ function kept(data, state, before) {
   const beside = data.panels.length > before ? others[0] : others.includes(state.beside) ? state.beside : null;
   const { map, layer } = within(data, { ...state, panel });
   const chosen = data.panels[panel].maps[map];
-  const { layers } = chosen;
   const view = data.view ?? state.view;
-  const fits = [...(state.shown ?? [])].every((h) => h < layers[layer].heads.length);
+  const fits = [...(state.shown ?? [])].every((h) => h < chosen.layers[layer].heads.length);
   const locked = newest(data, view, chosen);
   return { ...(view !== state.view && { view }), panel, beside, locked, shown: fits ? state.shown : null, query: data.grows ? undefined : state.query, pair: 0 };
 }
@@ -153,8 +150,7 @@ function controls(data, state, update) {
   const map = current(data, state);
   const layer = choice("layer", map.layers.map((one) => one.name), state.layer, (layer) => update({ layer }));
   const head = choice("head", map.layers[state.layer].heads.map((one) => one.name), state.head, (head) => update({ head }));
-  const weighted = mapsOf(data, state).slice(0, 2).every((one) => hasNorms(one.map));
-  const values = weighted ? [choice("values", ["weights", "value-weighted norms"], state.values, (values) => update({ values }))] : [];
+  const values = haveNorms(data, state) ? [choice("values", ["weights", "value-weighted norms"], state.values, (values) => update({ values }))] : [];
   const contrast = choice("contrast", Object.keys(CONTRASTS), state.contrast, (contrast) => update({ contrast }));
   const own = { model: [contrast], heads: [layer], matrix: [layer, head, ...values, contrast], "step by step": [layer, head], word: [layer, head], positions: [] };
   return [...views, ...panels, ...maps, ...own[state.view]];
@@ -228,7 +224,8 @@ function normsOf(map) {
   }));
 }
 
-const hasNorms = (map) => map.layers.every((layer) => layer.heads.every((head) => head.lengths));
+const haveNorms = (data, state) =>
+  mapsOf(data, state).slice(0, 2).every(({ map }) => map.layers.every((layer) => layer.heads.every((head) => head.lengths)));
 
 // A map of the same words, whose heads have values that are computed from those of another.
 function computed(map, of) {
@@ -239,13 +236,8 @@ function computed(map, of) {
 // Each under its name, side by side where they fit.
 function framed(maps, content) {
   if (maps.length === 1) return content(maps[0].map, "");
-  const box = make("div", { class: "panels" });
-  maps.forEach(({ name, map }, place) => {
-    const figure = make("figure", {}, make("figcaption", {}, name));
-    figure.append(content(map, place ? `, ${name}` : ""));
-    box.append(figure);
-  });
-  return box;
+  const figure = ({ name, map }, place) => make("figure", {}, make("figcaption", {}, name), content(map, place ? `, ${name}` : ""));
+  return make("div", { class: "panels" }, ...maps.map(figure));
 }
 
 // For panels of one shape, one message describes both.
@@ -254,11 +246,8 @@ const telling = (maps, map) => maps.find((one) => one.map.signed)?.map ?? map;
 function drawModel(data, state, update, say) {
   const maps = mapsOf(data, state);
   const open = (change) => update({ ...panelWith(change, data, state), ...change });
-  return framed(maps, (map, of) => {
-    const box = make("div", {}, legend(map, null, state));
-    box.append(drawThumbnails(map, of, widthPer(maps, state), state, open, say));
-    return box;
-  });
+  const drawMap = (map, of) => make("div", {}, legend(map, null, state), drawThumbnails(map, of, widthPer(maps, state), state, open, say));
+  return framed(maps, drawMap);
 }
 
 // The panel beside the chosen one takes its place to show a head that only it has.
@@ -282,11 +271,10 @@ function drawThumbnails(map, of, space, state, update, say) {
   const heads = mostHeads(map);
   const size = Math.max(SMALLEST, Math.min(240, Math.floor((space - 48) / heads) - 3));
   const height = Math.max(SMALLEST, Math.min(4 * size, Math.round((size * map.queries.length) / map.keys.length)));
-  const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
-  grid.append(make("span", { class: "label" }, "layer"));
   const widest = map.layers.find((layer) => layer.heads.length === heads);
+  const labels = ["layer", ...widest.heads.map((head) => (size < 60 ? head.name : `head ${head.name}`))].map((name) => make("span", { class: "label" }, name));
+  const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` }, ...labels);
   const buttons = []; // with holes where a layer has fewer heads
-  for (const head of widest.heads) grid.append(make("span", { class: "label" }, size < 60 ? head.name : `head ${head.name}`));
   map.layers.forEach((layer, l) => {
     grid.append(make("span", { class: "label", style: "grid-column: 1" }, layer.name));
     layer.heads.forEach((head, h) => {
@@ -314,21 +302,19 @@ function drawThumbnails(map, of, space, state, update, say) {
 
 // What colors mean, and which axis is which.
 function legend(map, head, state) {
-  const line = make("div", { class: "legend" });
   const computed = map.signed || map.layers[0].heads[0].value;
   const most = head ? mostOf(map, head, state) : 1;
   const own = head === null && (computed || state.contrast === LARGEST);
   const end = own ? "largest of each head" : most === 1 ? "1" : shown(most);
-  const bar = drawn(imageOf(1, 64, table(1, 64, (_, e) => (map.signed ? e / 31.5 - 1 : e / 63)), 1, state.contrast), 128, 12);
-  bar.setAttribute("aria-hidden", "true");
-  line.append(make("span", {}, map.signed ? "difference" : computed ? "norm" : "weight"), make("span", {}, map.signed ? `−${end}` : "0"), bar, make("span", {}, end));
-  if (head === null) line.append(make("span", {}, "rows: queries, columns: keys"));
-  return line;
+  const colors = imageOf(1, 64, table(1, 64, (_, e) => (map.signed ? e / 31.5 - 1 : e / 63)), 1, state.contrast);
+  const [kind, start] = [map.signed ? "difference" : computed ? "norm" : "weight", map.signed ? `−${end}` : "0"];
+  const span = (text) => make("span", {}, text);
+  const axes = head === null ? [span("rows: queries, columns: keys")] : [];
+  return make("div", { class: "legend" }, span(kind), span(start), drawn(colors, 128, 12, { "aria-hidden": "true" }), span(end), ...axes);
 }
 
 function drawMatrix(data, state, update, say) {
-  const norms = state.values === 1 && mapsOf(data, state).slice(0, 2).every(({ map }) => hasNorms(map));
-  const maps = mapsOf(data, state, norms ? normsOf : undefined);
+  const maps = mapsOf(data, state, state.values === 1 && haveNorms(data, state) ? normsOf : undefined);
   if (maps.length === 1 && maps[0].map.layers.length * mostHeads(maps[0].map) > 1) return drawAmongHeads(maps[0].map, state, update, say);
   return framed(maps, (map, of) => drawCells(map, of, telling(maps, map), widthPer(maps, state), state, say));
 }
@@ -341,9 +327,7 @@ function drawAmongHeads(map, state, update, say) {
   const beside = space >= NARROW && (sizesOf(map, part).named || !sizesOf(map, space).named);
   const share = beside ? part : space;
   const rest = beside ? space - widthOfCells(map, part) - GAP : space;
-  const box = make("div", { class: "among" }, drawCells(map, "", map, share, state, say));
-  box.append(drawThumbnails(map, "", rest, state, update, say));
-  return box;
+  return make("div", { class: "among" }, drawCells(map, "", map, share, state, say), drawThumbnails(map, "", rest, state, update, say));
 }
 
 // The sides of a matrix's cells and the width of the words beside it, which are left out where they don't fit.
@@ -369,23 +353,15 @@ function drawCells(map, of, valueText, space, state, say) {
   const canvas = picture(map, head, columns * cell, rows * cell, state);
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", `weights of layer ${map.layers[state.layer].name}, head ${head.name}; rows are queries${of}`);
-  const mark = cells(canvas, [rows, columns], state, describeAt, say);
   const frame = parted(canvas, map.second, cell);
-  frame.append(mark);
+  frame.append(cells(canvas, [rows, columns], state, describeAt, say));
+  const style = `line-height: ${cell}px; font-size: ${Math.min(cell, 13)}px`;
+  const tokens = (all, side) => (named ? all.map((token) => make("div", { class: "token", style: `${side}: ${cell}px; ${style}` }, token)) : []);
   const grid = make("div", { class: "grid cells" });
-  const tokens = (all, style) => all.map((token) => make("div", { class: "token", style }, token));
-  const [left, below] = [make("div", { class: "queries", style: `max-width: ${names}px` }), make("div", { class: "keys" })];
-  if (named) {
-    const font = `font-size: ${Math.min(cell, 13)}px`;
-    left.append(...tokens(map.queries, `height: ${cell}px; line-height: ${cell}px; ${font}`));
-    below.append(...tokens(map.keys, `width: ${cell}px; line-height: ${cell}px; ${font}`));
-  }
-  grid.append(make("span", { class: "label upright" }, "queries"), left, frame, make("span", {}), make("span", {}), below);
+  grid.append(make("span", { class: "label upright" }, "queries"), make("div", { class: "queries", style: `max-width: ${names}px` }, ...tokens(map.queries, "height")), frame);
+  grid.append(make("span", {}), make("span", {}), make("div", { class: "keys" }, ...tokens(map.keys, "width")));
   grid.append(make("span", {}), make("span", {}), make("span", { class: "label" }, "keys"));
-  const box = make("div", {}, legend(map, head, state));
-  box.append(grid);
-  if (head.blocks) box.append(sharesOf(head.blocks, map.signed));
-  return box;
+  return make("div", {}, legend(map, head, state), grid, ...(head.blocks ? [sharesOf(head.blocks, map.signed)] : []));
 }
 
 // The width of the longest token, as far as it fits.
@@ -393,16 +369,12 @@ const widthOf = (tokens, space) => Math.min(Math.max(...tokens.map((token) => to
 
 // The share of weight within and between two texts.
 function sharesOf(shares, signed) {
-  const table = make("table", { "aria-label": "shares of weight between the texts", class: "shares" });
-  shares.forEach((row, a) => {
-    const line = make("tr", {});
-    row.forEach((share, b) => line.append(make("th", { scope: "row" }, `${"AB"[a]}→${"AB"[b]}`), make("td", {}, `${signed && share > 0 ? "+" : ""}${share.toFixed(3)}`)));
-    table.append(line);
-  });
-  return table;
+  const pairOf = (share, a, b) => [make("th", { scope: "row" }, `${"AB"[a]}→${"AB"[b]}`), make("td", {}, `${signed && share > 0 ? "+" : ""}${share.toFixed(3)}`)];
+  const rows = shares.map((row, a) => make("tr", {}, ...row.flatMap((share, b) => pairOf(share, a, b))));
+  return make("table", { "aria-label": "shares of weight between the texts", class: "shares" }, ...rows);
 }
 
-// Of two texts read as one, lines between the four blocks.
+// A frame around a canvas; of two texts read as one, with lines between the four blocks.
 function parted(canvas, second, cell) {
   const frame = make("div", { style: "position: relative; width: max-content; line-height: 0" }, canvas);
   if (second) for (const [edge, other] of [["left", "top: 0; bottom: 0; border-left"], ["top", "left: 0; right: 0; border-top"]])
@@ -416,9 +388,7 @@ function drawHeads(data, state, update, say) {
   const map = current(data, state);
   const layer = map.layers[state.layer];
   const chosen = state.shown ?? new Set(layer.heads.map((_, h) => h));
-  const box = make("div", {});
-  const chips = make("div", { class: "bar" });
-  layer.heads.forEach((head, h) => {
+  const chipOf = (head, h) => {
     const chip = pressed(head.name, chosen.has(h), () => {
       const next = new Set(chosen);
       next.has(h) ? next.delete(h) : next.add(h);
@@ -426,14 +396,13 @@ function drawHeads(data, state, update, say) {
     });
     chip.setAttribute("aria-label", `head ${head.name}`);
     chip.style.borderLeft = `6px solid ${colorOf(h)}`;
-    chips.append(chip);
-  });
+    return chip;
+  };
   const [maps, linked] = [mapsOf(data, state), []];
-  box.append(chips, framed(maps, (one) => {
+  return make("div", {}, make("div", { class: "bar" }, ...layer.heads.map(chipOf)), framed(maps, (one) => {
     const together = maps.length === 2 ? [] : linked; // what stands at the same place is shown together
     return one.layers[state.layer] ? drawLines(one, widthPer(maps, state), state, chosen, together, say) : make("p", {}, "No such layer in this model.");
   }));
-  return box;
 }
 
 // Tokens left and right, with lines between them. `linked` are the functions that show a token.
@@ -472,9 +441,8 @@ function drawLines(map, space, state, chosen, linked, say) {
         state.locked = state.locked && state.locked[0] === axis && state.locked[1] === i ? null : [axis, i];
         show(axis, i);
       };
-      label.addEventListener("mouseenter", () => { if (!state.locked) show(axis, i); });
+      for (const kind of ["mouseenter", "focus"]) label.addEventListener(kind, () => { if (!state.locked) show(axis, i); });
       label.addEventListener("mouseleave", unlocked);
-      label.addEventListener("focus", () => { if (!state.locked) show(axis, i); });
       label.addEventListener("click", lock);
       label.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); lock(); } });
       labels[axis].push(label);
@@ -484,9 +452,8 @@ function drawLines(map, space, state, chosen, linked, say) {
   }
   svg.append(resting, lines);
   if (all.length > MOST_LINES) box.append(make("p", { class: "said" }, `The strongest ${MOST_LINES} of ${all.length} lines are drawn. Hover over a token for all of its lines.`));
-  const captions = make("div", { class: "captions", style: `width: ${right + left}px` }, make("span", { style: `width: ${left}px` }, "queries"));
-  captions.append(make("span", { style: `width: ${left - 6}px` }, "keys"));
-  box.append(captions, svg);
+  const caption = (name, width) => make("span", { style: `width: ${width}px` }, name);
+  box.append(make("div", { class: "captions", style: `width: ${right + left}px` }, caption("queries", left), caption("keys", left - 6)), svg);
   unlocked();
   return box;
 }
@@ -515,14 +482,13 @@ function weightsOf(map, layer, chosen, axis, at) {
 }
 
 function summary(map, layer, chosen, axis, at) {
-  const n = axis === "queries" ? map.keys.length : map.queries.length;
+  const tokens = axis === "queries" ? map.keys : map.queries;
   const heads = layer.heads.filter((_, h) => chosen.has(h)); // a layer may have fewer heads than are chosen
-  const sums = Array.from({ length: n }, (_, other) => {
+  const sums = tokens.map((_, other) => {
     const sum = heads.reduce((sum, head) => sum + (axis === "queries" ? weightOf(map, head, at, other) : weightOf(map, head, other, at)), 0);
     return [sum / Math.max(heads.length, 1), other];
   });
   const most = sums.sort((a, b) => (map.signed ? Math.abs(b[0]) - Math.abs(a[0]) : b[0] - a[0])).slice(0, 3);
-  const tokens = axis === "queries" ? map.keys : map.queries;
   const names = most.map(([weight, i]) => `${quoted(tokens[i])} ${weight.toFixed(2)}`).join(", ");
   const verb = map.signed ? "differs most at" : axis === "queries" ? "attends most to" : "gets most attention from";
   return `${quoted(map[axis][at])} ${verb} ${names} (mean of ${heads.length} heads)`;
@@ -549,17 +515,15 @@ function detailsOf(data, state) {
 function drawSteps(data, state, update, say) {
   const details = detailsOf(data, state);
   const detail = details.find((one) => one.layer === state.layer && one.head === state.head);
-  const box = make("div", {});
   if (!detail && data.ask) return asked(data, state, update);
   if (!detail) {
     const named = (one) => `layer ${current(data, state).layers[one.layer].name}, head ${current(data, state).layers[one.layer].heads[one.head].name}`;
     const where = details.map((one) => pressed(named(one), false, () => update({ layer: one.layer, head: one.head })));
-    box.append(make("p", {}, "Exact scores are available for:"), ...where);
-    return box;
+    return make("div", {}, make("p", {}, "Exact scores are available for:"), ...where);
   }
   const map = current(data, state);
   const query = Math.min(state.query ?? map.queries.length - 1, map.queries.length - 1);
-  box.append(choice("query", map.queries.map((token, i) => `${i}: ${token}`), query, (chosen) => update({ query: chosen })));
+  const box = make("div", {}, choice("query", map.queries.map((token, i) => `${i}: ${token}`), query, (chosen) => update({ query: chosen })));
   if (detail.implied) box.append(make("p", {}, "This mechanism has no scores; the weights are those that it implies."));
   const vectors = (text, n) => rowsOf(floats(text), n);
   const said = (name, numbers) => say(`${name}: ${numbers.map((x) => x.toFixed(2)).join(" ")}`);
@@ -579,35 +543,25 @@ function drawSteps(data, state, update, say) {
   const ordered = (key, vectors, numbers, ...rest) => [key, ...(narrow ? [...numbers, ...vectors] : [...vectors, ...numbers]), ...rest];
   const number = (x) => shown(x, narrow ? 3 : 4);
   const names = ordered("key", columns.map(([name]) => name), detail.steps.map((step) => step.name), ...gates.map(([name]) => name), "v");
-  const top = make("thead", {}, make("tr", {}));
-  top.firstChild.append(...names.map((name) => make("th", { scope: "col" }, name)));
+  const top = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
   const cellOf = (name, numbers) => {
     const cell = make("td", {}, strip(numbers, name));
     cell.addEventListener("mouseenter", () => said(name, numbers));
     return cell;
   };
-  const body = make("tbody", {});
-  map.keys.forEach((token, j) => {
-    const row = make("tr", {});
+  const rowOf = (token, j) => {
     const gateOf = ([name, all]) => (all[j].length === 1 ? make("td", {}, number(all[j][0])) : cellOf(`${name} at ${quoted(token)}`, all[j]));
-    row.append(...ordered(
+    return make("tr", {}, ...ordered(
       make("th", { scope: "row", class: "token" }, `${j}: ${token}`),
       columns.map(([name, all]) => cellOf(`${name} of ${quoted(token)}`, all[j])),
       steps.map((values) => make("td", {}, number(values[j]))),
       ...gates.map(gateOf),
       cellOf(`v of ${quoted(token)}`, v[j]),
     ));
-    body.append(row);
-  });
-  const around = make("table", { "aria-label": "vectors of the query" });
-  for (const [name, numbers] of outside) {
-    const row = make("tr", {}, make("th", { scope: "row" }, name));
-    row.append(cellOf(`${name} of ${quoted(map.queries[query])}`, numbers));
-    around.append(row);
-  }
-  const table = make("table", { class: "steps" }, top);
-  table.append(body);
-  box.append(around, table);
+  };
+  const rowAround = ([name, numbers]) => make("tr", {}, make("th", { scope: "row" }, name), cellOf(`${name} of ${quoted(map.queries[query])}`, numbers));
+  box.append(make("table", { "aria-label": "vectors of the query" }, ...outside.map(rowAround)));
+  box.append(make("table", { class: "steps" }, make("thead", {}, top), make("tbody", {}, ...map.keys.map(rowOf))));
   return box;
 }
 
@@ -639,110 +593,89 @@ function comparedIn(data, state) {
 }
 
 function drawWord(data, state, update, say) {
-  const compared = comparedIn(data, state);
-  const { one, here, there } = compared;
+  const { one, here, there } = comparedIn(data, state);
   const [map, other] = [here, there].map((at) => data.panels[one.panels[at]].maps[one.kinds[at]]);
   state.pair = clamp(state.pair, one.pairs.length);
   const pair = one.pairs[state.pair];
-  const box = make("div", {});
   const texts = [[state.panel, map, here], [state.beside, other, there]];
-  for (const [panel, { queries }, at] of texts) box.append(drawChoice(panelName(data, panel), queries, one.pairs, at, state.pair, (pair) => update({ pair })));
+  const choices = texts.map(([panel, { queries }, at]) => drawChoice(panelName(data, panel), queries, one.pairs, at, state.pair, (pair) => update({ pair })));
   const word = quoted(map.queries[pair[here]]);
   const where = (l, h) => `layer ${map.layers[l].name}, head ${map.layers[l].heads[h].name}`;
-  const grids = make("div", { class: "panels" });
   const [cosines, distances] = [floats(one.cosines), floats(one.distances)];
   const heads = map.layers[0].heads.length;
   const at = (l, h, part) => ((state.pair * map.layers.length + l) * heads + h) * 3 + part;
   const comparedAt = (...place) => `cosine ${cosines[at(...place)].toFixed(4)}, length of the difference ${shown(distances[at(...place)])}`;
-  ["q", "k", "v"].forEach((name, part) => {
+  const grids = ["q", "k", "v"].map((name, part) => {
     const valueText = (l, h) => `${name} of ${word} in ${where(l, h)}: ${comparedAt(l, h, part)}`;
-    grids.append(drawCosines(name, map, state, (l, h) => cosines[at(l, h, part)], (l, h) => say(valueText(l, h)), update));
+    return drawCosines(name, map, state, (l, h) => cosines[at(l, h, part)], (l, h) => say(valueText(l, h)), update);
   });
-  box.append(grids, drawVectors(one, [here, there], map, state, [...texts.map(([panel]) => panelName(data, panel)), word], say));
+  const vectors = drawVectors(one, [here, there], map, state, [...texts.map(([panel]) => panelName(data, panel)), word], say);
   const chosen = ["q", "k", "v"].map((name, part) => `${name}: ${comparedAt(state.layer, state.head, part)}`);
   say(`${word} in ${where(state.layer, state.head)}: ${chosen.join("; ")}`);
-  return box;
+  return make("div", {}, ...choices, make("div", { class: "panels" }, ...grids), vectors);
 }
 
 // A text in which shared words are buttons.
 function drawChoice(name, tokens, pairs, at, chosen, choose) {
-  const line = make("p", { class: "words", role: "group", "aria-label": `the word in ${name}` }, make("span", { class: "label" }, name));
-  tokens.forEach((token, i) => {
+  const buttonOf = (token, i) => {
     const fitting = pairs.findIndex((pair) => pair[at] === i && pair[1 - at] === pairs[chosen][1 - at]);
     const any = fitting >= 0 ? fitting : pairs.findIndex((pair) => pair[at] === i);
-    if (any < 0) line.append(make("span", { class: "token" }, token));
-    else {
-      const button = pressed(token, pairs[chosen][at] === i, () => choose(any));
-      button.setAttribute("aria-label", `${quoted(token)}, position ${i} in ${name}`);
-      line.append(button);
-    }
-  });
-  return line;
+    if (any < 0) return make("span", { class: "token" }, token);
+    const button = pressed(token, pairs[chosen][at] === i, () => choose(any));
+    button.setAttribute("aria-label", `${quoted(token)}, position ${i} in ${name}`);
+    return button;
+  };
+  return make("p", { class: "words", role: "group", "aria-label": `the word in ${name}` }, make("span", { class: "label" }, name), ...tokens.map(buttonOf));
 }
 
 // A number for each layer and head, in the color of its sign.
 function drawCosines(name, map, state, value, describeAt, update) {
-  const table = make("table", { class: "cosines" }, make("caption", {}, `cosine of ${name}`));
-  const top = make("tr", {}, make("th", { scope: "col" }, "layer"));
-  for (const head of map.layers[0].heads) top.append(make("th", { scope: "col", "aria-label": `head ${head.name}` }, head.name));
-  table.append(make("thead", {}, top));
-  const body = make("tbody", {});
-  map.layers.forEach((layer, l) => {
-    const row = make("tr", {}, make("th", { scope: "row" }, layer.name));
-    layer.heads.forEach((_, h) => {
-      const cosine = value(l, h);
-      const share = Math.round(Math.abs(cosine) * 45);
-      const cell = make("td", { style: `background: color-mix(in srgb, ${colorOf(Number(cosine < 0))} ${share}%, transparent)` }, cosine.toFixed(2));
-      cell.toggleAttribute("data-chosen", l === state.layer && h === state.head);
-      cell.addEventListener("mouseenter", () => describeAt(l, h));
-      cell.addEventListener("click", () => update({ layer: l, head: h }));
-      row.append(cell);
-    });
-    body.append(row);
-  });
-  table.append(body);
-  return table;
+  const cellOf = (l, h) => {
+    const cosine = value(l, h);
+    const share = Math.round(Math.abs(cosine) * 45);
+    const cell = make("td", { style: `background: color-mix(in srgb, ${colorOf(Number(cosine < 0))} ${share}%, transparent)` }, cosine.toFixed(2));
+    cell.toggleAttribute("data-chosen", l === state.layer && h === state.head);
+    cell.addEventListener("mouseenter", () => describeAt(l, h));
+    cell.addEventListener("click", () => update({ layer: l, head: h }));
+    return cell;
+  };
+  const heads = map.layers[0].heads.map((head) => make("th", { scope: "col", "aria-label": `head ${head.name}` }, head.name));
+  const top = make("tr", {}, make("th", { scope: "col" }, "layer"), ...heads);
+  const rows = map.layers.map((layer, l) => make("tr", {}, make("th", { scope: "row" }, layer.name), ...layer.heads.map((_, h) => cellOf(l, h))));
+  return make("table", { class: "cosines" }, make("caption", {}, `cosine of ${name}`), make("thead", {}, top), make("tbody", {}, ...rows));
 }
 
 // The word's vectors in the chosen head: on either panel, and what they differ by.
 function drawVectors(one, panels, map, state, [name, other, word], say) {
   if (state.pair !== 0) return make("p", { class: "said" }, "Vectors are available for one word: choose this one with --word.");
   const layer = map.layers[state.layer];
-  const table = make("table", {}, make("caption", {}, `${word} in layer ${layer.name}, head ${layer.heads[state.head].name}`));
-  const top = make("tr", {});
-  top.append(...["vector", name, other, "difference"].map((title) => make("th", { scope: "col" }, title)));
-  table.append(make("thead", {}, top));
-  const body = make("tbody", {});
+  const caption = make("caption", {}, `${word} in layer ${layer.name}, head ${layer.heads[state.head].name}`);
+  const top = make("tr", {}, ...["vector", name, other, "difference"].map((title) => make("th", { scope: "col" }, title)));
   const heads = map.layers.length * layer.heads.length;
-  ["q", "k", "v"].forEach((part, p) => {
+  const rowOf = (part, p) => {
     const [first, second] = panels.map((panel) => rowsOf(floats(one.vectors[panel][p]), heads)[state.layer * layer.heads.length + state.head]);
     const difference = first.map((x, e) => x - second[e]);
     const most = Math.max(...[...first, ...second].map(Math.abs));
-    const row = make("tr", {}, make("th", { scope: "row" }, part));
-    for (const [title, numbers] of [[name, first], [other, second], ["difference", difference]]) {
+    const cellOf = ([title, numbers]) => {
       const cell = make("td", {}, strip(numbers, `${part}, ${title}`, most));
       cell.addEventListener("mouseenter", () => say(`${part}, ${title}: ${numbers.map((x) => x.toFixed(2)).join(" ")}`));
-      row.append(cell);
-    }
-    body.append(row);
-  });
-  table.append(body);
-  return table;
+      return cell;
+    };
+    return make("tr", {}, make("th", { scope: "row" }, part), ...[[name, first], [other, second], ["difference", difference]].map(cellOf));
+  };
+  return make("table", {}, caption, make("thead", {}, top), make("tbody", {}, ...["q", "k", "v"].map(rowOf)));
 }
 
 // Positions
 
 function drawPositions(data, state, update, say) {
   const map = current(data, state);
-  const box = make("div", {});
-  for (const picture of map.positions) {
-    const matrices = make("div", { class: "panels" });
-    const [rows, columns] = picture.shape;
+  const partsOf = (picture) => {
     const most = Math.max(...picture.matrices.map((matrix) => largest(numbersIn(picture, matrix))));
-    for (const matrix of picture.matrices) matrices.append(drawMatrixOf(picture, matrix, most, map, say));
-    box.append(make("h3", {}, `${picture.name}: ${picture.rows} × ${picture.columns}; the strongest color is ${shown(most)}`), matrices);
-  }
-  return box;
+    const matrices = picture.matrices.map((matrix) => drawMatrixOf(picture, matrix, most, map, say));
+    return [make("h3", {}, `${picture.name}: ${picture.rows} × ${picture.columns}; the strongest color is ${shown(most)}`), make("div", { class: "panels" }, ...matrices)];
+  };
+  return make("div", {}, ...map.positions.flatMap(partsOf));
 }
 
 const numbersIn = ({ shape: [rows, columns] }, matrix) => weightsIn({ queries: { length: rows }, keys: { length: columns } }, matrix);
@@ -751,17 +684,14 @@ function drawMatrixOf(picture, matrix, most, map, say) {
   const [rows, columns] = picture.shape;
   const value = (i, j) => weightOf({ keys: { length: columns } }, matrix, i, j);
   const size = (n, space) => n * Math.max(1, Math.min(12, Math.floor(space / n)));
-  const canvas = drawn(imageOf(rows, columns, numbersIn(picture, matrix), most), size(columns, 360), size(rows, 360));
-  canvas.setAttribute("role", "application");
-  canvas.setAttribute("aria-label", `${picture.name}: ${matrix.name}`);
+  const image = imageOf(rows, columns, numbersIn(picture, matrix), most);
+  const canvas = drawn(image, size(columns, 360), size(rows, 360), { role: "application", "aria-label": `${picture.name}: ${matrix.name}` });
   const words = { query: map.queries, key: map.keys, position: map.queries };
   const place = (kind, i) => `${kind} ${i}${words[kind] ? ` ${quoted(words[kind][i])}` : ""}`;
   const describeAt = (i, j) => `${matrix.name}, ${place(picture.rows, picture.first + i)}, ${place(picture.columns, j)}: ${rounded(value(i, j), halfOf(matrix, i, j))}`;
-  const frame = make("div", { style: "position: relative; width: max-content; line-height: 0" }, canvas);
+  const frame = parted(canvas);
   frame.append(cells(canvas, [rows, columns], { locked: null }, describeAt, say));
-  const figure = make("figure", {}, make("figcaption", {}, matrix.name));
-  figure.append(frame);
-  return figure;
+  return make("figure", {}, make("figcaption", {}, matrix.name), frame);
 }
 
 // Weights
@@ -823,8 +753,8 @@ function picture(map, head, width, height, state) {
   return drawn(head.image, width, height);
 }
 
-function drawn(image, width, height) {
-  const canvas = make("canvas", { width: image.width, height: image.height, style: `width: ${width}px; height: ${height}px` });
+function drawn(image, width, height, attributes = {}) {
+  const canvas = make("canvas", { width: image.width, height: image.height, style: `width: ${width}px; height: ${height}px`, ...attributes });
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
@@ -874,10 +804,8 @@ const colorOf = (h) => COLORS[h] ?? `hsl(${Math.round(h * 137.5) % 360} 55% 50%)
 
 function strip(numbers, name, strongest = 0) {
   const most = strongest || Math.max(...numbers.map(Math.abs), 1e-9);
-  const canvas = drawn(imageOf(1, numbers.length, numbers, most), Math.min(160, 4 * numbers.length), 12);
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", `entries of ${name}: ${[...numbers].map((x) => x.toFixed(2)).join(" ")}`);
-  return canvas;
+  const label = `entries of ${name}: ${[...numbers].map((x) => x.toFixed(2)).join(" ")}`;
+  return drawn(imageOf(1, numbers.length, numbers, most), Math.min(160, 4 * numbers.length), 12, { role: "img", "aria-label": label });
 }
 
 // Keys, the focus and what is said
@@ -980,13 +908,10 @@ function pressed(title, on, act) {
 }
 
 function choice(name, options, chosen, act) {
-  const select = make("select", { "aria-label": name });
-  options.forEach((option, i) => select.append(make("option", { value: i }, option)));
+  const select = make("select", { "aria-label": name }, ...options.map((option, i) => make("option", { value: i }, option)));
   select.value = String(chosen);
   select.addEventListener("change", () => act(Number(select.value)));
-  const label = make("label", {}, `${name} `);
-  label.append(select);
-  return label;
+  return make("label", {}, `${name} `, select);
 }
 
 const clamp = (x, n) => Math.min(Math.max(x, 0), n - 1);

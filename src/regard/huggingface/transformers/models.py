@@ -63,13 +63,6 @@ class Generating(RunModel, GenerationMixin):
             cache = DecodingCache(min(max_cache_length, self.context_length))
             model_kwargs["past_key_values"] = cache
 
-    def _require_fit(self, rows: Rows) -> None:
-        if rows.longest > self.context_length:
-            raise UserError(
-                f"{rows.longest} tokens don't fit the model's context length of "
-                f"{self.context_length}; shorten the text"
-            )
-
 
 class RegardForCausalLM(Generating):
     """A run that continues texts.
@@ -104,7 +97,11 @@ class RegardForCausalLM(Generating):
             past_key_values = DecodingCache(self.context_length)
         if past_key_values is None:
             rows = Rows.of(input_ids, attention_mask)
-            self._require_fit(rows)
+            if rows.longest > self.context_length:
+                raise UserError(
+                    f"{rows.longest} tokens don't fit the model's context length of "
+                    f"{self.context_length}; shorten the text"
+                )
             hidden = rows.restore(self.model.body(rows.compact(input_ids), rows.lengths))
         else:
             if past_key_values.states is None:
@@ -183,9 +180,7 @@ class RegardForSeq2SeqLM(Generating):
             raise UserError("decoder_input_ids: missing; give the start of each target")
         if encoder_outputs is None:
             encoder_outputs = self.get_encoder()(input_ids, attention_mask)
-        cache = past_key_values
-        if cache is None:
-            cache = DecodingCache(self.context_length)
+        cache = DecodingCache(self.context_length) if past_key_values is None else past_key_values
         if cache.states is None:
             cache.states = self._init_state(encoder_outputs, len(decoder_input_ids), cache.capacity)
         hidden = cache.extend(self.model.body, decoder_input_ids, decoder_attention_mask)

@@ -63,13 +63,13 @@ def causal_sums(
         n: number of tokens in the compared row
         chunk: number of tokens per chunk
     """
-    attend, row = KernelAttention(MAPS[features](d), chunk=chunk), draw_row(n, d, seed)
+    attend, row = KernelAttention(MAPS[features](d), chunk=chunk), normal(seed, 3, 1, 1, n, d)
     exact, within = by_matrix(attend, row), rounding(attend, row)
     for name, way in {"token by token": token_by_token, "in chunks": in_chunks}.items():
         error = largest(way(attend, row) - exact)
         yield equal(f"largest difference of outputs, {name} and by the matrix", error, 0, within)
     lengths, times = [SHORTEST * 2**i for i in range(doublings + 1)], {}
-    rows = [draw_row(length, d, seed) for length in lengths]
+    rows = [normal(seed, 3, 1, 1, length, d) for length in lengths]
     linear = 2 * multiplications(lambda: attend.features(rows[0][0]))  # of queries and keys
     for name, way, power in (("in chunks", in_chunks, 1), ("by the matrix", by_matrix, 2)):
         calls = [partial(way, attend, x) for x in rows]
@@ -89,11 +89,6 @@ def causal_sums(
         log_chart(lengths, times, title="time of a row, ms", x="tokens $N$"),
         log_chart(lengths, states, title="state, KiB", x="tokens $N$"),
     )
-
-
-def draw_row(n: int, d: int, seed: int) -> Row:
-    """Draw normal vectors."""
-    return normal(seed, 3, 1, 1, n, d)
 
 
 def by_matrix(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
@@ -135,8 +130,7 @@ def rounding(attend: KernelAttention, row: Row) -> float:
     """Return a bound for rounding, which comes from sums over features and tokens."""
     n, d = row.shape[-2:]
     terms = n + attend.features.size(d) + d
-    largest_value = float(row[2].abs().max())
-    return 8 * terms * torch.finfo(row.dtype).eps * cancellation(attend, row) * largest_value
+    return 8 * terms * torch.finfo(row.dtype).eps * cancellation(attend, row) * largest(row[2])
 
 
 def cancellation(attend: KernelAttention, row: Row) -> float:

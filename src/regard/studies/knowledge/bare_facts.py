@@ -198,12 +198,6 @@ def judged_samples(found: Mapping[float, Sampled], repeated: Sampled) -> Measure
     yield at_least("false, without minus with 5 % repeated", decrease, 0)
 
 
-def slack(documents: int) -> float:
-    """Return the sum of the last two terms of the bound."""
-    plausible = prod(len(KINDS[kind]) for kind in FACTS)
-    return 3 / (plausible - 1) / DELTA + sqrt(6 * log(6 / DELTA) / documents)
-
-
 def share_seen_once(documents: Sequence[int]) -> float:
     """Return the number of facts that occur once over that of documents (Good and Turing)."""
     return sum(count == 1 for count in Counter(documents).values()) / len(documents)
@@ -249,7 +243,9 @@ def measured_samples(shape: float, epochs: int, seed: int, *, repeat: bool = Fal
 
 def with_bound(seen_once: float, false: float, off: float) -> Sampled:
     """Return the values with their bound; `off` is the miscalibration."""
-    return {SEEN_ONCE: seen_once, FALSE: false, BOUND: seen_once - off - slack(DOCUMENTS)}
+    plausible = prod(len(KINDS[kind]) for kind in FACTS)
+    last_two = 3 / (plausible - 1) / DELTA + sqrt(6 * log(6 / DELTA) / DOCUMENTS)
+    return {SEEN_ONCE: seen_once, FALSE: false, BOUND: seen_once - off - last_two}
 
 
 @torch.inference_mode()

@@ -314,7 +314,7 @@ def furthest(
         random: number of random blocks per block
         draws: number of draws of all vectors
     """
-    vectors = unit_vectors(n, d, draws, seed)
+    vectors = F.normalize(normal(seed, draws, 1, n, d), dim=-1)
     best = (vectors @ vectors.mT).amin(-1)
     full = found_share(best, least_products(vectors, Mask()))
     masks = (bigbird_mask(n, BLOCK, SIDE, random, 1, seed + layer) for layer in range(LAYERS[-1]))
@@ -330,11 +330,6 @@ def furthest(
     lines = series(layers, expected, "BigBird"), series(layers, [1] * len(layers), "full attention")
     dots = series(layers, shares, style="dots", color=0)
     yield chart(*lines, dots, x="layers", y="share found", y_limits=(0, 1.05))
-
-
-def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
-    """Draw vectors uniformly on the sphere."""
-    return F.normalize(normal(seed, draws, 1, n, d), dim=-1)
 
 
 def least_products(vectors: Float[Tensor, "draws 1 n d"], mask: Mask) -> Float[Tensor, "draws 1 n"]:

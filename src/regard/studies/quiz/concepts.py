@@ -65,17 +65,11 @@ def concepts(
         y_limits=(1e-8, 10),
     )
     models = {"encoder": draw.model(ENCODER, MASKED_LM), "decoder": draw.model(DECODER)}
-    changes = {name: influence(model.body, draw.ids(8)) for name, model in models.items()}
-    maps = (
-        heat_map(
-            each / each.amax(1, keepdim=True).clamp(min=1e-9),
-            title=name,
-            x="changed token",
-            y="changed state",
-            unit="influence",
-        )
-        for name, each in changes.items()
-    )
+    maps, axes = [], {"x": "changed token", "y": "changed state", "unit": "influence"}
+    for name, model in models.items():
+        changes = influence(model.body, draw.ids(8))
+        shares = changes / changes.amax(1, keepdim=True).clamp(min=1e-9)
+        maps.append(heat_map(shares, title=name, **axes))
     yield figure(*maps, by_distance, near=checks.NEAR)
 
 

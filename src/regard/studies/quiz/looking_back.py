@@ -55,7 +55,7 @@ def trained_embeddings(
     """
     model = Draw(seed, 0.1).model(config(d, LearnedConfig()), tokens=TOKENS).train()
     before = terms(model)
-    first, *_, last = train(model, distances=(2,), steps=steps, lr=0.01, seed=seed)
+    first, *_, last = train(model, distances=(2,), steps=steps, seed=seed)
     after = terms(model)
     name = "cross terms / x·x of a word"
     yield at_most(f"{name}, before training", before[CROSS] / before[WORD], 0.25)
@@ -157,7 +157,7 @@ def trained(model: Any, steps: int, seed: int) -> tuple[list[Float[Tensor, "2 n 
     text = rows(torch.Generator().manual_seed(seed))[:1]
     kept: list[list[AttentionRecord]] = []
     losses: list[float] = []
-    for step, loss in enumerate(train(model, distances=BACK, steps=steps, lr=0.01, seed=seed)):
+    for step, loss in enumerate(train(model, distances=BACK, steps=steps, seed=seed)):
         losses.append(loss)
         if step % EVERY == 0:
             kept.append(capture_attention(model.body, text))
@@ -172,15 +172,13 @@ def config(d: int, positions: PositionsConfig) -> DecoderConfig:
     )
 
 
-def train(
-    model: Any, *, distances: Sequence[int], steps: int, lr: float, seed: int
-) -> Iterator[float]:
+def train(model: Any, *, distances: Sequence[int], steps: int, seed: int) -> Iterator[float]:
     """Iterate over the losses of a training, one per step, each before its update.
 
     The label of a position is a number whose digits are the tokens at all distances back.
     """
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     first = max(distances)
     for _ in range(steps):
         ids = rows(generator)

@@ -44,28 +44,24 @@ def order_of_products(
     generator = torch.Generator().manual_seed(seed)
     query, key = torch.rand(2, length, m, dtype=torch.float64, generator=generator)
     value = draw_normal(generator, length, d)
-    ways: dict[str, Callable[[], Tensor]] = {
-        "queries and keys first": lambda: query @ key.mT @ value,
-        "keys and values first": lambda: query @ (key.mT @ value),
+    orders: dict[str, tuple[Callable[[], Tensor], Callable[[int], int]]] = {
+        "queries and keys first": (lambda: query @ key.mT @ value, lambda n: n**2 * (m + d)),
+        "keys and values first": (lambda: query @ (key.mT @ value), lambda n: 2 * n * m * d),
     }
-    operations: dict[str, Callable[[int], int]] = {
-        "queries and keys first": lambda n: n**2 * (m + d),
-        "keys and values first": lambda n: 2 * n * m * d,
-    }
-    names, equal_at = list(ways), 2 * m * d / (m + d)
-    first, second = (way() for way in ways.values())
+    names, equal_at = list(orders), 2 * m * d / (m + d)
+    first, second = (way() for way, _ in orders.values())
     yield at_most("relative difference of both orders", relative_error(second, first), 1e-12)
-    for name, way in ways.items():
-        yield equal(f"operations, {name}", multiplications(way), operations[name](length))
-    ratio = operations[names[1]](length) / operations[names[0]](length)
-    yield at_most(f"operations, {names[1]} / {names[0]}", ratio, 1)
+    for name, (way, count) in orders.items():
+        yield equal(f"operations, {name}", multiplications(way), count(length))
+    more, fewer = (count(length) for _, count in orders.values())
+    yield at_most(f"operations, {names[1]} / {names[0]}", fewer / more, 1)
     yield informational("L with equal operations", equal_at)
     factors = [f"$Q'$\n$L$ × {m}", f"$K'^\\top$\n{m} × $L$", f"$V$\n$L$ × {d}"]
     yield figure(
         _order(factors, (0, 1), "$L$ × $L$", 2, names[0]),
         _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
         chart(
-            *(series(LENGTHS, map(count, LENGTHS), name) for name, count in operations.items()),
+            *(series(LENGTHS, map(count, LENGTHS), name) for name, (_, count) in orders.items()),
             Line(x=equal_at),
             Line(x=length),
             title="multiplications",

@@ -67,7 +67,8 @@ def random_heads(
         h_beyond: length for which the condition isn't met
         n_beyond: number of tokens for which the condition isn't met
     """
-    independent, same = random_maps(h, n, seed), equal_maps(h, n, seed)
+    query, key = normal(seed, 2, DRAWS, 1, n, h)
+    independent, same = Softmax().weights(query, key)[:, 0], equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
     name = "largest deviation from 1 of a sum over"
     yield at_most(f"{name} keys", largest(independent.sum(-1) - 1), 1e-12)
@@ -90,8 +91,8 @@ def random_heads(
     )
     sizes = {"within": _size(same, h), "beyond": _size(beyond, h_beyond)}
     yield figure(*panels, columns=2, most=SHOWN, **sizes)
-    (query, key), both = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
-    heads = (torch.cat(pair, 1) for pair in ((query, both), (key, both), (key, both)))
+    both = normal(seed, DRAWS, 1, n, h)[:1]
+    heads = (torch.cat([one[:1], both], 1) for one in (query, key, key))
     yield look_inside(Softmax(), *heads, title="head 0, random Q and K; head 1, Q = K")
 
 
@@ -109,12 +110,6 @@ def _by_length(counts: Sequence[int], seed: int) -> Chart:
         formulas[f"{n} tokens"], measured[f"{n} tokens"] = partial(formula_weight, n=n), weights
     axes: dict[str, Any] = {"title": "diagonal weight, $Q = K$", "x": "$h$", "y_limits": (0, 1.03)}
     return formula_chart(range(2, 145), formulas, measured, **axes)
-
-
-def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
-    """Return the weights of independent queries and keys with entries from N(0, 1)."""
-    query, key = normal(seed, 2, DRAWS, 1, n, h)
-    return Softmax().weights(query, key)[:, 0]
 
 
 def equal_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:

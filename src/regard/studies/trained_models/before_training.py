@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -64,21 +64,13 @@ def head_patterns(steps: reading.Steps = 2000, seed: Seed = 0) -> EvidenceParts:
         "encoder": score(reading.plan_reader(1, seed).run, texts),
     }
     yield from judged_patterns(before, after)
-    yield figure(
-        *(
-            heat_map(
-                [[head.scores[pattern] for pattern in PATTERNS] for head in heads],
-                title=name,
-                rows=[f"{head.layer}.{head.head}" for head in heads],
-                columns=[pattern.removesuffix(" token") for pattern in PATTERNS],
-                y="layer.head",
-                unit="share of the weight",
-                written=True,
-            )
-            for name, heads in after.items()
-        ),
-        columns=1,
-    )
+    panels, columns = [], [pattern.removesuffix(" token") for pattern in PATTERNS]
+    axes: dict[str, Any] = {"y": "layer.head", "unit": "share of the weight", "written": True}
+    for name, heads in after.items():
+        shares = [[head.scores[pattern] for pattern in PATTERNS] for head in heads]
+        rows = [f"{head.layer}.{head.head}" for head in heads]
+        panels.append(heat_map(shares, title=name, rows=rows, columns=columns, **axes))
+    yield figure(*panels, columns=1)
 
 
 def score(run: Run, texts: Sequence[str]) -> list[Head]:

@@ -224,16 +224,11 @@ def pretrained_decoder(
     }
     rows = zip(*(x.tolist() for x in columns.values()), strict=True)
     yield table(["layer", *columns], [(i, *row) for i, row in enumerate(rows)])
-    yield figure(
-        *(
-            chart(
-                series(range(len(means)), means, style="line with dots"),
-                x="layer",
-                y=name.replace("ln i", r"$\ln i$"),
-            )
-            for name, means in layers.items()
-        )
-    )
+    panels = []
+    for name, means in layers.items():
+        dots = series(range(len(means)), means, style="line with dots")
+        panels.append(chart(dots, x="layer", y=name.replace("ln i", r"$\ln i$")))
+    yield figure(*panels)
 
 
 def _first_token(sinks: Bool[Tensor, "layers heads"], maps: Sequence[AttentionMap]) -> Measurements:

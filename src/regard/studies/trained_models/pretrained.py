@@ -335,20 +335,15 @@ def two_meanings(
     control = (control_same - control_other).max()
     yield from judged_meanings(same, other)
     yield at_most("without pretraining: same minus other meaning, largest", control, 0.02)
-    layers = range(same.shape[1])
-    yield figure(
-        *(
-            chart(
-                series(layers, one, "same meaning", "line with dots"),
-                series(layers, two, "two meanings", "line with dots"),
-                title=part,
-                x="layer",
-                y="cosine" if part == PARTS[0] else "",
-                y_limits=(0, 1.05),
-            )
-            for part, one, two in zip(PARTS, same, other, strict=True)
+    layers, panels = range(same.shape[1]), []
+    for part, one, two in zip(PARTS, same, other, strict=True):
+        lines = (
+            series(layers, one, "same meaning", "line with dots"),
+            series(layers, two, "two meanings", "line with dots"),
         )
-    )
+        y = "cosine" if part == PARTS[0] else ""
+        panels.append(chart(*lines, title=part, x="layer", y=y, y_limits=(0, 1.05)))
+    yield figure(*panels)
 
 
 def judged_meanings(

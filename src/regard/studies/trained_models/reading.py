@@ -148,23 +148,21 @@ def structures(
     new = plan_reader(1, seed, heads=heads).run
     new.model.eval()
     texts = labeled_texts(seed, "test", TESTED)
-    rows = {relation: masked_rows(run, texts, relation) for relation in RELATIONS}
-    found = {relation: hits(run, each) for relation, each in rows.items()}
-    measured = {
-        relation: {
-            BEST: best_on_second_half(found[relation])[0],
-            BEFORE: best_on_second_half(hits(new, each))[0],
-            DISTANCE: best_on_second_half(at_distances(each))[0],
-        }
-        for relation, each in rows.items()
-    }
+    measured, shares = dict[str, dict[str, float]](), []
+    for relation in RELATIONS:
+        rows = masked_rows(run, texts, relation)
+        best, by_head = best_on_second_half(hits(run, rows))
+        before, _ = best_on_second_half(hits(new, rows))
+        distance, _ = best_on_second_half(at_distances(rows))
+        measured[relation] = {BEST: best, BEFORE: before, DISTANCE: distance}
+        shares.append(by_head)
     varying = {VARIES: measured.pop(VARIES)}
     yield from judged_structures(measured, wanted)
     yield Outside(f"for all structures but the {VARIES}", judged_structures(varying, wanted))
     yield heat_map(
-        [best_on_second_half(each)[1] for each in found.values()],
+        shares,
         x="layer.head",
-        rows=list(rows),
+        rows=list(RELATIONS),
         columns=[f"{i}.{j}" for i in range(LAYERS) for j in range(heads)],
         unit="accuracy",
         written=True,

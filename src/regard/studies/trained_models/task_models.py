@@ -15,7 +15,7 @@ from regard.config import override
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_task, scored_examples
-from regard.metrics import Z95, Interval, exact_match, rouge
+from regard.metrics import HIGHEST, Z95, Interval, exact_match, rouge
 from regard.models.seq2seq import EncoderDecoder
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
@@ -112,28 +112,20 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
     Figure. Score of each family on each task that it supports, with 95 % intervals. Dotted: the
     best baseline without a trained model.
     """
-    found = {
-        task: {
-            family: score_task(trained(recipe_for(task, family, steps, width, seed)), CPU)
-            for family in families
-        }
-        for task, families in FAMILIES.items()
-    }
-    scores = {
-        task: {family: _share(one.scores, task) for family, one in by_family.items()}
-        for task, by_family in found.items()
-    }
-    baselines = {
-        task: max(_share(one, task).value for one in by[RECOMMENDED[task]].baselines.values())
-        for task, by in found.items()
-    }
+    scores, baselines = dict[str, dict[str, Interval]](), dict[str, float]()
+    for task, families in FAMILIES.items():
+        recipes = {family: recipe_for(task, family, steps, width, seed) for family in families}
+        found = {family: score_task(trained(one), CPU) for family, one in recipes.items()}
+        scores[task] = {family: _share(one.scores, task) for family, one in found.items()}
+        others = found[RECOMMENDED[task]].baselines.values()
+        baselines[task] = max(_share(one, task).value for one in others)
     refusals = {
         ENCODER: sum(_refused(task, ENCODER, width) for task in GENERATION),
         PAIR: int(_refused("retrieval", PAIR, width)),
     }
     yield from judged_families(scores, baselines, refusals)
     condition = "the choice is between encoders and encoder–decoders, as in the course"
-    yield Outside(condition, judged_beyond(scores))
+    yield Outside(condition, [not_worse(scores, task, DECODER) for task in scores])
     panels = []
     for task, by_family in scores.items():
         bars = {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}}
@@ -148,18 +140,13 @@ def judged_families(
     """Yield the measurements of encoders and encoder–decoders."""
     yield equal("generation tasks not supported by an encoder", refusals[ENCODER], len(GENERATION))
     yield equal("retrieval not supported by an encoder–decoder", refusals[PAIR], 1)
-    yield _not_worse(scores, "classification", PAIR)
+    yield not_worse(scores, "classification", PAIR)
     for task, by in scores.items():
         above = by[RECOMMENDED[task]].value - baselines[task]
         yield at_least(f"{task}: {RECOMMENDED[task]} minus best baseline", above, 0)
 
 
-def judged_beyond(scores: Scores) -> tuple[Measurement, ...]:
-    """Return the measurements that compare the same families with decoders."""
-    return tuple(_not_worse(scores, task, DECODER) for task in scores)
-
-
-def _not_worse(scores: Scores, task: str, family: str) -> Measurement:
+def not_worse(scores: Scores, task: str, family: str) -> Measurement:
     """Return the lead of the recommended family; two standard errors and 0.01 are allowed."""
     recommended = RECOMMENDED[task]
     own, other = scores[task][recommended], scores[task][family]
@@ -177,7 +164,7 @@ def _refused(task: str, family: str, width: int) -> bool:
 
 def _share(scores: TaskScores, task: str) -> Interval:
     """Return the task's score, from 0 to 1."""
-    score, most = scores[SCORES[task]], 100 if SCORES[task] == "chrF" else 1
+    score, most = scores[SCORES[task]], HIGHEST[SCORES[task]]
     return Interval(score.value / most, score.low / most, score.high / most)
 
 

@@ -70,8 +70,7 @@ class Source(ABC):
             UserError: the recipe doesn't fit the source or the start.
         """
         if recipe is None:
-            usual = find_recipe(self.usual)
-            recipe = with_start(usual, start) if start else usual
+            recipe = with_start(find_recipe(self.usual), start) if start else self.usual
         chosen = find_recipe(recipe, settings)
         if start:
             require_same(start, chosen, ("model", "tokenizer"))

@@ -63,8 +63,7 @@ def _task_source(task: str, data: Examples | None, test: str | Path | None) -> S
         return ProbeSource(task)
     if isinstance(data, str | Path):
         return RowSource(task, Path(data), None if test is None else Path(test))
-    given = None if data is None else list(data)
-    return ExampleSource(task, require_answers(given) if given else given)
+    return ExampleSource(task, None if data is None else require_answers(list(data)))
 
 
 def choose_text(

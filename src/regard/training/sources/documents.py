@@ -17,7 +17,7 @@ from regard.runs.run import Run, describe_origin
 from regard.tasks.examples import Example, Examples, answered_examples, texts_of
 from regard.text.clozes import Cloze
 from regard.text.clozes import clozes as find_clozes
-from regard.text.corpus import Corpus, Document, read_documents
+from regard.text.corpus import Corpus, Document, read_corpus
 from regard.text.relevance import WORDS_BEFORE, answers_by_title, relevance
 from regard.text.tokenizer import (
     OutOfVocabularyError,
@@ -59,7 +59,7 @@ class DocumentSource(Source):
                 "data.documents=auto: is for `regard train text`; set lines, files, paragraphs or "
                 "records"
             )
-        documents = read_documents(
+        documents = read_corpus(
             self.corpus,
             recipe.data.documents,
             field=recipe.data.table.text or "text",
@@ -99,11 +99,11 @@ def _check(recipe: Recipe, questions: Sequence[Example]) -> None:
 
 
 def corpus_tokenizer(
-    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example] = ()
+    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example]
 ) -> Tokenizer:
     """Train the tokenizer for pretraining on a text, with questions mixed in."""
     texts = [document.text for document in corpus]
-    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions) if questions else texts)
+    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions))
 
 
 def _datasets(

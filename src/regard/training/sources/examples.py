@@ -1,7 +1,7 @@
 """Examples of a task, as the model of the recipe reads them."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -103,7 +103,17 @@ def check_head(recipe: Recipe, task: TextTaskConfig) -> None:
     Raises:
         UserError: names what to set instead.
     """
-    _check_head(task, recipe.head)
+    head, kind = recipe.head, recipe.head.__struct_config__.tag
+    if isinstance(task, TaggingConfig):
+        if not isinstance(head, LMHeadConfig | TokenClassificationHeadConfig):
+            raise UserError(
+                f"head.kind={kind}: doesn't answer with tags; choose token-classification, or lm"
+            )
+    elif not isinstance(head, LMHeadConfig | ClassificationHeadConfig | EmbeddingHeadConfig):
+        raise UserError(
+            f"head.kind={kind}: doesn't answer; choose lm, classification for labels, or embedding "
+            "for documents"
+        )
     if task.documents():
         require_objective(recipe)
 
@@ -171,7 +181,7 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
         case Classifier():
             texts = encode_texts(template, affixes, examples, longest)
             _warn_truncated(texts.cut, len(examples), longest)
-            labels = label_ids(run, examples)
+            labels = _label_ids(run, [(e.answer or "", e.where) for e in examples])
             types = [texts.marks] if run.recipe.uses_token_types else []
             return LabeledTexts(list(zip(texts.rows, *types, labels, strict=True)), format)
         case TokenClassifier():
@@ -182,25 +192,11 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
             return LabeledTokens(tagged, format)
         case Embedder():
             texts = encode_texts(template, affixes, examples, longest)
-            documents = encode_texts(template, affixes, _answers_as_texts(examples), longest)
+            answered = [Example(text=e.answer or "", where=e.where) for e in examples]
+            documents = encode_texts(template, affixes, answered, longest)
             _warn_truncated(texts.cut + documents.cut, 2 * len(examples), longest)
             return ContrastivePairs(list(zip(texts.rows, documents.rows, strict=True)), format)
     raise TypeError(f"{type(run.model).__name__} doesn't answer")
-
-
-def _check_head(task: TextTaskConfig, head: HeadConfig) -> None:
-    """Raise unless the head can give the answers of the task."""
-    kind = head.__struct_config__.tag
-    if isinstance(task, TaggingConfig):
-        if not isinstance(head, LMHeadConfig | TokenClassificationHeadConfig):
-            raise UserError(
-                f"head.kind={kind}: doesn't answer with tags; choose token-classification, or lm"
-            )
-    elif not isinstance(head, LMHeadConfig | ClassificationHeadConfig | EmbeddingHeadConfig):
-        raise UserError(
-            f"head.kind={kind}: doesn't answer; choose lm, classification for labels, or embedding "
-            "for documents"
-        )
 
 
 def _read_or_written(recipe: Recipe, examples: Sequence[Example]) -> list[str]:
@@ -210,42 +206,33 @@ def _read_or_written(recipe: Recipe, examples: Sequence[Example]) -> list[str]:
     return texts_of(examples)
 
 
-def label_ids(run: Run, examples: Sequence[Example]) -> list[int]:
-    """Return the index of each example's label.
+def _label_ids(run: Run, labels: Iterable[tuple[str, str]]) -> list[int]:
+    """Return the index of each label; the text beside a label is its place, for messages.
 
     Raises:
         UserError: a label isn't one of the model's.
     """
-    assert isinstance(run.recipe.head, ClassificationHeadConfig)
-    numbers = _numbers(run.recipe.head.labels)
-    return [_number(example.answer or "", numbers, example.where) for example in examples]
+    head = run.recipe.head
+    assert isinstance(head, ClassificationHeadConfig | TokenClassificationHeadConfig)
+    numbers = {label: number for number, label in enumerate(head.labels)}
+    ids = []
+    for label, where in labels:
+        if label not in numbers:
+            known = some(numbers, SHOWN_LABELS)
+            raise UserError(
+                f"{where}: the label {label!r} is none of those that the model knows: {known}"
+            )
+        ids.append(numbers[label])
+    return ids
 
 
 def _tag_row(run: Run, example: Example, row: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """Return the index of each word's tag at its last token, and IGNORE at other tokens.
-
-    Raises:
-        UserError: a tag isn't one of the model's.
-    """
-    assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
-    numbers = _numbers(run.recipe.head.labels)
+    """Return the index of each word's tag at its last token, and IGNORE at other tokens."""
+    tags = [(tag, example.where) for tag in tags_of(example)[: len(ends)]]
     labels = [IGNORE] * len(row)
-    for place, tag in zip(ends, tags_of(example), strict=False):
-        labels[place] = _number(tag, numbers, example.where)
+    for place, number in zip(ends, _label_ids(run, tags), strict=False):
+        labels[place] = number
     return labels
-
-
-def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    return {label: number for number, label in enumerate(labels)}
-
-
-def _number(label: str, numbers: Mapping[str, int], where: str) -> int:
-    if label not in numbers:
-        known = some(numbers, SHOWN_LABELS)
-        raise UserError(
-            f"{where}: the label {label!r} is none of those that the model knows: {known}"
-        )
-    return numbers[label]
 
 
 def _with_found_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
@@ -263,10 +250,6 @@ def _with_found_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadCon
 def task_kind(task: TaskConfig) -> str:
     """Return the name of a task."""
     return str(task.__struct_config__.tag)
-
-
-def _answers_as_texts(examples: Sequence[Example]) -> list[Example]:
-    return [Example(text=q.answer or "", where=q.where) for q in examples]
 
 
 def _warn_truncated(cut: int, texts: int, max_tokens: int) -> None:

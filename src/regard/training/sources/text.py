@@ -5,6 +5,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
@@ -23,7 +24,7 @@ from regard.files import write_file
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
-from regard.text.corpus import Corpus, Document, Piece, cut_pieces, paths_among, read_documents
+from regard.text.corpus import Corpus, Document, Piece, cut_pieces, paths_among, read_corpus
 from regard.text.files import PACKED
 from regard.text.pack import encode_batch, held_alone, pack_corpus, require_records
 from regard.text.packed import (
@@ -79,7 +80,7 @@ class TextSource(Source):
         parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
         if paths := paths_among(parts):
             return _prepare_files(paths, recipe, tokenizer, out, start)
-        documents = read_documents(parts)
+        documents = read_corpus(parts)
         text = _encode_documents(documents, recipe, tokenizer)
         return Prepared(
             recipe=with_documents(recipe, "files"),
@@ -136,7 +137,8 @@ def _prepare_files(
     if data.table.text:
         require_records(spec)
     text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
-    join_processes().alone(lambda: _require_intact(text))
+    with _damage_explained(text.path):
+        join_processes().alone(partial(require_intact, text))
     detected = " (detected; --documents chooses)" if data.documents == "auto" else ""
     encodings = {_ENCODINGS.get(file.encoding, file.encoding) for file in files}
     facts = {
@@ -183,7 +185,8 @@ def _packed(
                 with suppress(OSError):
                     out.rmdir()
             raise
-    return _open(folder)
+    with _damage_explained(folder):
+        return open_packed(folder)
 
 
 def _pack(spec: TextSpec, folder: Path, known: Tokenizer | None, source: Path | None) -> None:
@@ -195,21 +198,6 @@ def _pack(spec: TextSpec, folder: Path, known: Tokenizer | None, source: Path | 
     else:
         with track_text(spec.bytes) as advance:
             pack_corpus(spec, folder, advance, tokenizer=known)
-
-
-def _open(folder: Path) -> PackedCorpus:
-    """Map the packed text of a run.
-
-    Raises:
-        UserError: it is damaged.
-    """
-    with _damage_explained(folder):
-        return open_packed(folder)
-
-
-def _require_intact(corpus: PackedCorpus) -> None:
-    with _damage_explained(corpus.path):
-        require_intact(corpus)
 
 
 @contextmanager
@@ -298,7 +286,7 @@ def stored_text(run: Run) -> Splits:
     """Return the tokens of the text that a run was trained on.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or they are damaged.
     """
     folder = run.path / TOKENS
     if not folder.is_dir():
@@ -306,8 +294,9 @@ def stored_text(run: Run) -> Splits:
             f"{run.path}: has no tokens of a text to train on; leave --steps out, and train the "
             "new run by regard train"
         )
-    corpus = _open(folder)
-    _require_intact(corpus)
+    with _damage_explained(folder):
+        corpus = open_packed(folder)
+        require_intact(corpus)
     return corpus
 
 
