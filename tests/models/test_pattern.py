@@ -15,7 +15,16 @@ from regard.attention.score_config import SigmoidConfig
 from regard.config import convert, override, parse_toml, to_toml
 from regard.errors import UserError
 from regard.models.config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
-from regard.models.pattern import LayerConfig, entry_of, expand, fold, from_text, period, to_text
+from regard.models.pattern import (
+    LayerConfig,
+    concise,
+    entry_of,
+    expand,
+    fold,
+    from_text,
+    period,
+    to_text,
+)
 from regard.models.places import require_places
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
@@ -74,6 +83,16 @@ def test_a_text_may_have_options() -> None:
     entries = from_text(text)
     assert to_text(entries) == text.replace("1e+1", "10.0")
     assert to_text(from_text("sigmoid{bias=10.0}")) == "sigmoid{bias=10.0}"
+
+
+def test_entries_are_shown_as_they_are_written() -> None:
+    """Tables of comparisons listed all options of a mechanism."""
+    written = 'model.pattern=[{attention={kind="deltanet",output_gate=true},head_dim=16}]'
+    model = override(Recipe(), ["model.n_layers=1", written])
+    entries = parse_toml(to_toml(model), where="here")["model"]["pattern"]
+    assert len(entries[0]["attention"]) > 2
+    attention = {"kind": "deltanet", "output_gate": True}
+    assert concise(entries) == [{"head_dim": 16, "attention": attention}]
 
 
 def test_a_pattern_is_repeated_and_cut() -> None:

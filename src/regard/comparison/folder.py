@@ -23,7 +23,7 @@ from regard.config import flatten, parse_toml, to_toml
 from regard.errors import UserError
 from regard.files import decode_json, fingerprint_of, hold_lock, read_table, read_text, write_file
 from regard.models.head_config import with_labels
-from regard.models.pattern import to_text
+from regard.models.pattern import concise, to_text
 from regard.runs.claim import Claim
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
@@ -137,8 +137,9 @@ def value_at(recipe: Mapping[str, Any], axis: str) -> str:
         found = found.get(name) if isinstance(found, Mapping) else None
     if found is None:
         return ""
-    short = to_text(found) if axis.endswith(".pattern") else None
-    return short or as_text(found)
+    if axis.endswith(".pattern"):
+        return to_text(found) or as_text(concise(found))
+    return as_text(found)
 
 
 # The folder

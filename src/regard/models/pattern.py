@@ -214,18 +214,34 @@ def _entry(part: str, text: str) -> dict[str, Any]:
     return entry | {"repeat": int(number)}
 
 
+def concise(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return plain entries without fields that are unset or at their defaults."""
+    return [_concise(without_none(entry)) for entry in entries]
+
+
+def _concise(entry: dict[str, Any]) -> dict[str, Any]:
+    attention = entry.get("attention", {})
+    if (kind := attention.get("kind")) in BUILT_IN:
+        usual = msgspec.to_builtins(config_type(kind)())
+        entry = entry | {"attention": {"kind": kind, **_changed(attention, usual)}}
+    return _changed(entry, {"repeat": 1})
+
+
+def _changed(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that differ from the usual ones."""
+    return {name: value for name, value in values.items() if usual.get(name) != value}
+
+
 def to_text(entries: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the text of plain entries; None if they set more than built-in mechanisms."""
-    parts = [_part(without_none(dict(entry))) for entry in entries]
+    parts = list(map(_part, concise(entries)))
     return None if None in parts else "+".join(cast("list[str]", parts))
 
 
 def _part(entry: dict[str, Any]) -> str | None:
     repeat, attention = entry.pop("repeat", 1), entry.pop("attention", {})
-    kind: str = attention.get("kind", "")
+    kind: str = attention.pop("kind", "")
     if entry or kind not in BUILT_IN:
         return None
-    usual = msgspec.to_builtins(config_type(kind)())
-    own = {name: value for name, value in attention.items() if usual[name] != value}
-    options = ",".join(f"{name}={json.dumps(value)}" for name, value in own.items())
-    return kind + (f"{{{options}}}" if own else "") + (f"*{repeat}" if repeat > 1 else "")
+    options = ",".join(f"{name}={json.dumps(value)}" for name, value in attention.items())
+    return kind + (f"{{{options}}}" if attention else "") + (f"*{repeat}" if repeat > 1 else "")
