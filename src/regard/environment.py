@@ -86,6 +86,8 @@ class ExecutionEnvironment:
 def find_device(name: str) -> torch.device:
     """Return the device of this name; "auto" is a GPU if there is one.
 
+    GPUs are only counted, so that this process holds no memory of one.
+
     Raises:
         UserError: it isn't available.
     """
@@ -95,8 +97,9 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError("models don't run on it")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        if device.type == "cuda" and (device.index or 0) >= (n := torch.cuda.device_count()):
+            raise RuntimeError(f"number of available GPUs: {n}")
+    except RuntimeError as error:
         raise UserError(f"--device {name}: can't be used here: {first_line(error)}") from None
     return device
 

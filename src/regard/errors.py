@@ -40,7 +40,7 @@ def first_line(error: BaseException) -> str:
 
 
 def typed_message(error: BaseException) -> str:
-    """Return the message of an error; unless it is of an invalid value, with the error's type."""
+    """Return the message of an error, after its type unless it is a TypeError or ValueError."""
     usual = isinstance(error, TypeError | ValueError)
     return str(error) if usual else f"{type(error).__name__}: {first_line(error)}"
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 
 import regard
@@ -260,6 +261,17 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """All cells failed, and the command succeeded."""
     with pytest.raises(UserError, match="--device gpu: can't be used here"):
         choose_executor(Grid(task="copy", cell=CellSettings(device="gpu")), tmp_path, 1)
+
+
+def test_gpus_are_counted_without_memory_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPUs are for the workers."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: pytest.fail("it allocates"))
+    choose_executor(Grid(task="copy", cell=CellSettings(device="cuda")), tmp_path, 1)
+    with pytest.raises(UserError, match=r"--device cuda:1: can't be used here: .* GPUs: 1"):
+        choose_executor(Grid(task="copy", cell=CellSettings(device="cuda:1")), tmp_path, 1)
 
 
 @pytest.mark.parametrize("changed", ["code", "precision"])

@@ -38,12 +38,32 @@ def test_replaced_questions_are_not_those_of_the_training(
     assert "pairs.tsv holds other questions than in training" in capsys.readouterr().out
 
 
+def test_questions_stay_those_of_the_training_when_others_are_appended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Calibration on the training questions gave a guarantee."""
+    write_data(tmp_path)
+    pairs, asked = tmp_path / "pairs.tsv", tmp_path / "asked.tsv"
+    shutil.copy(pairs, asked)
+    run = api.train("questions", pairs, out=tmp_path / "run", settings=[*MODEL, *STEPS])
+    with pairs.open("a", encoding="utf-8") as file:
+        file.write("Where was Leo Finch born?\tRome\n")
+    other = tmp_path / "other.tsv"
+    other.write_text("Where was Ida Holm born?\tOslo\n", "utf-8")
+    child = api.train("questions", other, out=tmp_path / "b", start=run, settings=STEPS)
+    for one in (run, child):
+        assert api.evaluate(one, asked).in_training == 8
+        assert main.run(["calibrate", str(one.path), str(asked), "--max-error", "50%"]) == 2
+        assert "pairs.tsv:1 trained" in capsys.readouterr().err
+
+
 def test_the_rest_of_a_file_is_not_in_training(tmp_path: Path) -> None:
     write_data(tmp_path)
     questions = read_questions(tmp_path / "pairs.tsv")
     settings = [*MODEL, *STEPS, "tokenizer.unknown=bytes"]
     run = api.train("questions", questions[:6], out=tmp_path / "run", settings=settings)
-    assert api.evaluate(run, questions[6:]).in_training is None
+    assert api.evaluate(run, questions[6:]).in_training == 0
+    assert api.evaluate(run, questions[:6]).in_training == 6
     table = write_table(tmp_path / "moods.csv")
     run = api.train("classification", table, out=tmp_path / "rows", settings=SMALL)
     assert api.evaluate(run, table).in_training == 36

@@ -223,7 +223,7 @@ def calibrate(
     its answers is wrong, for questions like these. Writes RUN/calibration.json.
     """
     from regard.runs.run import load
-    from regard.runs.training_text import changed_files, open_run_index, training_files
+    from regard.runs.training_text import open_run_index, trained_questions, training_files
     from regard.tasks.examples import read_answered
     from regard.uncertainty.calibration import calibrate_run, save_calibration
 
@@ -244,7 +244,8 @@ def calibrate(
         click.echo(line)
     files = training_files(loaded)
     unread = [f"{path} is missing" for path in files if not path.is_file()]
-    unread += [f"{path} holds other questions than in training" for path in changed_files(loaded)]
+    _, changed = trained_questions(loaded)
+    unread += [f"{path} holds other questions than in training" for path in changed]
     for reason in unread if files else ["the files of training questions are not recorded"]:
         click.echo(f"not checked: whether training had these questions; {reason}")
     click.echo(f"Calibration: {saved}")

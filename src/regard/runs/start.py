@@ -59,7 +59,7 @@ def _place(run: Run) -> str:
 
 def _ancestor(run: Run) -> dict[str, Any]:
     """Return a run's absolute path and provenance, for the origin of runs that start from it."""
-    facts = ("stage", "steps", "inputs", "packed", "fingerprint", "parent_weights")
+    facts = ("stage", "steps", "inputs", "packed", "fingerprint", "questions", "parent_weights")
     return {"run": _place(run)} | {name: run.origin[name] for name in facts if name in run.origin}
 
 

@@ -130,33 +130,28 @@ def training_corpora(run: Run) -> list[PackedCorpus]:
     return found
 
 
-def trained_questions(run: Run) -> dict[Path, list[Example]]:
-    """Return the question files that trained a run and its parents.
+def trained_questions(run: Run) -> tuple[dict[Path, list[Example]], list[Path]]:
+    """Return the questions of files that trained a run and its ancestors, and the changed files.
 
-    Files that are missing, or hold other questions than in training, are left out.
+    Of a file with more questions than in training, they are the first ones. A file is changed if
+    its first questions are others than in training; files of pretraining aren't compared. Files
+    that are missing are left out.
     """
-    found = _read_files(run)
-    changed = _changed(run, found)
-    return {path: questions for path, questions in found.items() if path not in changed}
-
-
-def changed_files(run: Run) -> list[Path]:
-    """Return the files that hold other questions than those that trained a run and its ancestors.
-
-    Either they changed, or training was on a part of them. Files of pretraining aren't compared.
-    """
-    return _changed(run, _read_files(run))
-
-
-def _changed(run: Run, read: Mapping[Path, Sequence[Example]]) -> list[Path]:
-    changed = list[Path]()
+    read, trained, changed = _read_files(run), dict[Path, list[Example]](), list[Path]()
     for origin in (run.origin, *run.origin.get("ancestors", ())):
         paths = list(map(Path, origin.get("inputs", ())))
+        parts = {path: read[path] for path in paths if path in read}
         if origin.get("stage") in _QUESTION_STAGES and all(path.is_file() for path in paths):
-            questions = list(chain.from_iterable(read.get(path, ()) for path in paths))
-            if paths and data_fingerprint((), questions) != origin.get("fingerprint"):
+            left = origin.get("questions", sum(map(len, parts.values())))
+            for path, questions in parts.items():
+                parts[path] = questions[:left]
+                left -= len(parts[path])
+            if data_fingerprint((), list(chain(*parts.values()))) != origin["fingerprint"]:
                 changed += paths
-    return list(dict.fromkeys(changed))
+                continue
+        for path, part in parts.items():
+            trained[path] = max(part, trained.get(path, []), key=len)
+    return trained, changed
 
 
 def _read_files(run: Run) -> dict[Path, list[Example]]:
@@ -198,8 +193,8 @@ def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
     with suppress(UserError):
         if isinstance(task, TextTaskConfig):
             return count_duplicates(_training_rows(run, task), examples)
-        found = _read_files(run)
-        if found and not _changed(run, found):
+        found, changed = trained_questions(run)
+        if found and not changed:
             return count_duplicates(chain(*found.values()), examples)
     return None
 
@@ -226,6 +221,7 @@ def _rows_of(
     held_out = set(map(_identity, load_rows(folder) or ()))
     read = (read_rows(task, Path(path), table).examples for path in origin["inputs"])
     rows = [row for row in chain.from_iterable(read) if _identity(row) not in held_out]
+    rows = rows[: origin.get("questions")]  # others were appended since
     if data_fingerprint((), rows) != origin.get("fingerprint"):
         raise UserError(f"{folder}: was trained on other rows than those of its files now")
     return rows

@@ -71,7 +71,7 @@ def calibrate_run(
     """Fit the confidence of a run and find the threshold below which it abstains.
 
     A random third of the questions fits the confidence; the rest test thresholds. No subject may
-    occur in a question file that the run was trained on, as far as it is as it was then.
+    occur in a question file that the run was trained on, unless its lines have changed since.
 
     Raises:
         UserError: the questions lack answers, can't be read, are too few or were trained on.
@@ -124,7 +124,7 @@ def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
         raise UserError(f"{turns.where}: has several turns; calibrate on single questions")
     if len(questions) < 3:
         raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
-    trained = list(chain(*trained_questions(run).values()))
+    trained = list(chain(*trained_questions(run)[0].values()))
     require_untrained(run, questions, trained)
     return trained
 
