@@ -1,5 +1,6 @@
 """Masks: what each field allows, and that combined masks allow what all of them do."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -178,3 +179,16 @@ def test_documents_are_sorted_once_for_all_layers(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ValueError, match=f"row 1 has a document in two places; {name}"):
             mask.require_contiguous(name)
     assert len(sorts) == 1
+
+
+@pytest.mark.parametrize("restrict", [Mask.lengths, Mask.documents])
+def test_masks_of_rows_compile_in_one_graph(restrict: Callable[[Tensor], Mask]) -> None:
+    """With symbolic sizes, as in training: each layer broke the graph."""
+    rows = torch.tensor([2, 3]) if restrict is Mask.lengths else torch.tensor([[0, 0, 1]] * 2)
+
+    def dense(rows: Tensor) -> Tensor:
+        return restrict(rows).to_dense(3, 3, CPU)
+
+    torch.compiler.reset()
+    compiled = torch.compile(dense, backend="eager", fullgraph=True, dynamic=True)
+    assert torch.equal(compiled(rows), dense(rows))

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention import Attention, Bias, KernelAttention, Mask, Softmax, State
+from regard.attention import (
+    Attention,
+    Bias,
+    BigBird,
+    KernelAttention,
+    Mask,
+    MoBA,
+    SlidingWindow,
+    Softmax,
+    State,
+)
 from regard.attention.contract_cases import TableBias
 from regard.attention.feature_maps import Elu
 
@@ -95,9 +105,19 @@ def test_in_any_steps_it_is_causal_attention_of_the_whole(
                 assert error(out[row, None, :, :length], expected, case) <= 2
 
 
-@pytest.mark.parametrize("attend", [Softmax(), KernelAttention(Elu())])
-def test_decoding_of_no_rows(attend: Softmax | KernelAttention) -> None:
-    x, keep = torch.randn(0, 2, 3, 4), torch.zeros(0, 3, dtype=torch.bool)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "attend",
+    [
+        Softmax(),
+        KernelAttention(Elu()),
+        MoBA(block_size=1, blocks=1),
+        SlidingWindow(size=1, block_size=1),
+        BigBird(block_size=1, window=1, random=0, global_blocks=0),
+    ],
+)
+def test_decoding_of_no_rows(attend: Attention, masked: bool) -> None:
+    x, keep = torch.randn(0, 2, 3, 4), torch.zeros(0, 3, dtype=torch.bool) if masked else None
     state = attend.init_state(0, 2, 4, 4, capacity=8, device=torch.device("cpu"), dtype=x.dtype)
     _, state = attend.extend(x, x, x, state, attention_mask=keep)
     out, _ = attend.extend(x[:, :, :1], x[:, :, :1], x[:, :, :1], state)

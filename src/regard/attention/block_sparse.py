@@ -390,11 +390,12 @@ def _gather_blocks(
     size: int,
 ) -> Float[Tensor, "batch heads_times_blocks keys d"]:
     """Return the blocks that each block of queries attends to, concatenated."""
-    kv_heads, blocks = x.shape[1], x.shape[2] // size
+    (rows, kv_heads, n, d), slots = x.shape, attended.shape[2]
+    blocks = n // size
     head = torch.arange(heads, device=x.device)[:, None, None] // (heads // kv_heads)
     index = head * blocks + attended.clamp(min=0)
-    rows = x.reshape(len(x), kv_heads * blocks, -1).index_select(1, index.flatten())
-    return rows.reshape(len(x), heads * attended.shape[1], -1, x.shape[3])
+    found = x.reshape(rows, kv_heads * blocks, size * d).index_select(1, index.flatten())
+    return found.reshape(rows, heads * attended.shape[1], slots * size, d)
 
 
 def _added(

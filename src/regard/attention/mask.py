@@ -292,7 +292,8 @@ class Mask:
 
     def _to_dense(self, queries: int, keys: int, device: torch.device) -> Tensor:
         rows = [len(x) for x in (self.key_lengths, self.document_ids) if x is not None]
-        row = torch.arange(max(rows, default=1), device=device)[:, None, None, None]
+        # Torch doesn't compile `max` of sizes with a default.
+        row = torch.arange(max(rows) if rows else 1, device=device)[:, None, None, None]
         query = self.query_positions(queries, keys, device)[:, None]
         key = torch.arange(keys, device=device)[None, None, None]
         parts = [self.between(row, query, key)]

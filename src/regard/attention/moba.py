@@ -279,10 +279,10 @@ class MoBA(Softmax):
         first = torch.arange(
             0, rows * cache.keys.shape[2], cache.keys.shape[2], device=slots.device
         )
-        heads = repeat_kv(first.view(len(slots), -1), slots.shape[1])
+        heads = repeat_kv(first.view(cache.keys.shape[:2]), slots.shape[1])
         at = (heads[..., None] + slots).flatten()
         keys, values = (
-            x.flatten(0, 2).index_select(0, at).view(*slots.shape, -1)
+            x.flatten(0, 2).index_select(0, at).view(*slots.shape, x.shape[3])
             for x in (cache.keys, cache.values)
         )
         return self._attend(query.to(keys.dtype), keys, values, None, None).to(query.dtype)
