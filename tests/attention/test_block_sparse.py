@@ -398,3 +398,19 @@ def test_a_window_of_any_size_takes_no_more_memory() -> None:
     torch.testing.assert_close(
         window(x, x, x, mask=Mask.causal()), Softmax()(x, x, x, mask=Mask.causal())
     )
+
+
+def test_a_drawn_pattern_compiles_with_symbolic_sizes() -> None:
+    """As in training: the sizes of the table were symbols without a source."""
+    attend = BigBird(block_size=4, max_keys=64, random=1, global_blocks=1)
+
+    def attended(x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
+        out: Tensor = attend(heads, heads, heads, mask=Mask.causal())
+        return out
+
+    torch.compiler.reset()
+    compiled = torch.compile(attended, backend="eager", fullgraph=True, dynamic=True)
+    for n in (16, 33):
+        x = torch.randn(2, n, 16)
+        torch.testing.assert_close(compiled(x), attended(x), rtol=0, atol=0)

@@ -68,6 +68,15 @@ def assume_constant_result(function: F) -> F:
     return function
 
 
+def as_static(tensor: Tensor) -> Tensor:
+    """Do as `torch._dynamo.mark_static`, without importing the compiler.
+
+    Else the sizes of a constant would be symbols that no input defines.
+    """
+    tensor._dynamo_static_indices = set(range(tensor.ndim))  # type: ignore[attr-defined]
+    return tensor
+
+
 class Attention(nn.Module, ABC):
     """An attention mechanism: weighted sums of values for queries.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.attention import reference
 from regard.attention.backends import masked
-from regard.attention.base import assume_constant_result
+from regard.attention.base import as_static, assume_constant_result
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gates
 from regard.attention.mask import Blocks, Mask
@@ -361,7 +361,7 @@ def _bigbird_table(
     if causal:
         wrong |= certain > np.arange(blocks)[:, None]
     certain = np.broadcast_to(np.where(wrong, -1, certain), (heads, *certain.shape))
-    return torch.from_numpy(np.concatenate([certain, drawn], -1).astype(np.int64))
+    return as_static(torch.from_numpy(np.concatenate([certain, drawn], -1).astype(np.int64)))
 
 
 def _hash(seed: int, *parts: NDArray[np.int64]) -> NDArray[np.uint64]:
