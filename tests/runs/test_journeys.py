@@ -23,13 +23,22 @@ def write_table(path: Path, word: str = "day") -> Path:
     return path
 
 
+def questioned(folder: Path) -> tuple[Run, Path, Path]:
+    """A run, the questions that it was trained on, and a copy of them."""
+    write_data(folder)
+    pairs, asked = folder / "pairs.tsv", folder / "asked.tsv"
+    shutil.copy(pairs, asked)
+    return (
+        api.train("questions", pairs, out=folder / "run", settings=[*MODEL, *STEPS]),
+        pairs,
+        asked,
+    )
+
+
 def test_replaced_questions_are_not_those_of_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_data(tmp_path)
-    pairs, asked = tmp_path / "pairs.tsv", tmp_path / "asked.tsv"
-    shutil.copy(pairs, asked)
-    run = api.train("questions", pairs, out=tmp_path / "run", settings=[*MODEL, *STEPS])
+    run, pairs, asked = questioned(tmp_path)
     assert api.evaluate(run, asked).in_training == 8
     pairs.write_text("Where was Leo Finch born?\tRome\n" * 4, "utf-8")
     assert api.evaluate(run, asked).in_training is None
@@ -42,10 +51,7 @@ def test_questions_stay_those_of_the_training_when_others_are_appended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Calibration on the training questions gave a guarantee."""
-    write_data(tmp_path)
-    pairs, asked = tmp_path / "pairs.tsv", tmp_path / "asked.tsv"
-    shutil.copy(pairs, asked)
-    run = api.train("questions", pairs, out=tmp_path / "run", settings=[*MODEL, *STEPS])
+    run, pairs, asked = questioned(tmp_path)
     with pairs.open("a", encoding="utf-8") as file:
         file.write("Where was Leo Finch born?\tRome\n")
     other = tmp_path / "other.tsv"

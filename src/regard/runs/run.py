@@ -221,21 +221,18 @@ def _moved(ancestor: Mapping[str, Any], before: str, now: Path) -> str:
     folder = str(ancestor["run"])
     try:
         there = os.path.normpath(now / os.path.relpath(folder, before))
-        return there if is_missing(ancestor) and not is_missing(ancestor, there) else folder
+        moved = is_missing(ancestor) and not is_missing({**ancestor, "run": there})
+        return there if moved else folder
     except (ValueError, UserError):  # on another drive of Windows; a damaged origin.json
         return folder
 
 
-def is_missing(ancestor: Mapping[str, Any], folder: str | None = None) -> bool:
-    """Whether an ancestor's folder is gone, or holds a run of other data by now.
-
-    `folder` is searched instead of the recorded one.
-    """
-    where = ancestor["run"] if folder is None else folder
-    origin = Path(where, "origin.json")
+def is_missing(ancestor: Mapping[str, Any]) -> bool:
+    """Return whether an ancestor's folder is gone, or holds a run of other data by now."""
+    origin = Path(ancestor["run"], "origin.json")
     if origin.is_file():
         return read_table(origin).get("fingerprint") != ancestor.get("fingerprint")
-    return not origin.parent.exists() and not where.startswith("hf:")
+    return not origin.parent.exists() and not ancestor["run"].startswith("hf:")
 
 
 def load(
