@@ -245,7 +245,9 @@ class BigBird(BlockSparse):
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
         assert bias is None or adds_numbers(bias)
-        if query.shape[2] != 1:
+        all_seen = self.window // 2 + self.global_blocks + self.random
+        short = not torch.compiler.is_compiling() and before.longest // self.block_size <= all_seen
+        if query.shape[2] != 1 or (short and cache.is_even):
             return super()._attend_cache(query, cache, before, bias)
         positions = before.positions(1)
         # Gather the blocks that the new token of each row attends to.

@@ -184,14 +184,14 @@ class Forgetting(Softmax):
         slot = state.cache.longest
         cache = state.cache.append(key, value, None)
         new = (state.sums.keys.select(2, slot - 1) + _bounded(log_forget)).unsqueeze(-1)
-        sums = state.sums.append(new, new[..., :0], None)
+        sums = state.sums.append(new, new, None)
         added = new - sums.keys.narrow(2, 0, slot + 1).mT
         keys, values = (repeat_kv(x, self.heads) for x in cache.filled())
         scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
         wide = torch.promote_types(keys.dtype, added.dtype)
         query, keys, values = (as_dtype(x, wide) for x in (query, keys, values))
         out = masked(query, keys, values, None, added, scale=scale, dropout=dropout)
-        return out.to(key.dtype), ForgettingState(cache, sums)
+        return as_dtype(out, key.dtype), ForgettingState(cache, sums)
 
     def cost(self, shape: Shape) -> Cost:
         found = super().cost(shape)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention import chosen_blocks, reference
 from regard.attention.backends import is_plain_causal, repeat_kv
-from regard.attention.base import at_least_float32, without_autocast
+from regard.attention.base import as_dtype, at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask, document_starts
 from regard.attention.score_config import MobaConfig
@@ -191,12 +191,12 @@ class MoBA(Softmax):
         attention_mask: Tensor | None,
     ) -> None:
         """Add new keys to the sums of their blocks."""
-        added = key.to(sums.dtype)
         in_one_block = key.shape[2] == 1 and before.is_even and attention_mask is None
         # Code compiled by torch 2.13 would keep the block of the exported example.
         if in_one_block and not torch.compiler.is_compiling():
-            sums.select(2, before.longest // self.block_size).add_(added[:, :, 0])
+            sums.narrow(2, before.longest // self.block_size, 1).add_(key)
             return
+        added = key.to(sums.dtype)
         blocks = before.positions(key.shape[2])[:, None, :, None] // self.block_size
         if attention_mask is not None:
             blocks = blocks.clamp_max(sums.shape[2] - 1)
@@ -218,7 +218,7 @@ class MoBA(Softmax):
             if number <= self.blocks:
                 return self._attend_cache(query, cache, before, bias)
             if query.shape[2] == 1 and cache.is_even and bias is None:
-                return self._attend_from_last(query, cache, sums[:, :, : number - 1])
+                return self._attend_from_last(query, cache, sums, number - 1)
         means = repeat_kv(sums[:, :, :number] / self.block_size, query.shape[1])
         positions = before.positions(query.shape[2])
         own = positions[:, None, :, None] // self.block_size
@@ -230,14 +230,16 @@ class MoBA(Softmax):
         seen = seen & blocks[..., slots // self.block_size]
         return self._attend_seen(query, cache, before, seen, bias)
 
-    def _attend_from_last(self, query: Tensor, cache: KeyValueCache, sums: Keys) -> Tensor:
-        """Return attention of the last token of rows of equal length; `sums`: of earlier blocks."""
+    def _attend_from_last(
+        self, query: Tensor, cache: KeyValueCache, sums: Keys, earlier: int
+    ) -> Tensor:
+        """Return attention of the last token of rows of equal length, after `earlier` blocks."""
         if self.blocks == 1 or cache.longest >= LONG * self.blocks * self.block_size:
-            means = repeat_kv(sums / self.block_size, query.shape[1])
+            means = repeat_kv(sums.narrow(2, 0, earlier) / self.block_size, query.shape[1])
             slots = self._chosen_slots(query, means, cache.longest)
             if slots is not None:
                 return self._attend_slots(query, cache, slots)
-        return self._attend_all_scores(query, cache, sums.shape[2])
+        return self._attend_all_scores(query, cache, earlier)
 
     def _attend_all_scores(self, query: Tensor, cache: KeyValueCache, earlier: int) -> Tensor:
         """Return attention of the last tokens, from the scores of all keys.
@@ -246,13 +248,13 @@ class MoBA(Softmax):
         """
         keys, values = (at_least_float32(repeat_kv(x, query.shape[1])) for x in cache.filled())
         with without_autocast(query):
-            scores = query.to(keys.dtype) @ keys.mT
-            blocks = scores[..., : earlier * self.block_size].unflatten(-1, (earlier, -1))
-            means = blocks.mean(-1, keepdim=True)
-            least = just_below(means.topk(self.blocks - 1, dim=-2).values[..., -1:, :])
+            scores = as_dtype(query, keys.dtype) @ keys.mT
+            blocks = scores.narrow(-1, 0, earlier * self.block_size).unflatten(-1, (earlier, -1))
+            means, kept = blocks.mean(-1, keepdim=True), self.blocks - 1
+            least = just_below(means.topk(kept, dim=-2).values.narrow(-2, kept - 1, 1))
             blocks.masked_fill_(means < least, -inf)
             weights = scores.mul_(self.scale(query.shape[-1])).softmax(-1)
-            return (weights @ values).to(query.dtype)
+            return as_dtype(weights @ values, query.dtype)
 
     def _chosen_slots(
         self, query: Queries, means: Keys, length: int
