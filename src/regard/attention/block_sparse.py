@@ -230,11 +230,16 @@ class BigBird(BlockSparse):
                 f"{blocks} blocks of {self.block_size} are more than max_keys = {self.max_keys}; "
                 "make this BigBird with a larger max_keys"
             )
-        drawn: Tensor = _drawn(
-            heads, most, self.window // 2, self.random, self.global_blocks, causal, self.seed
-        )
-        drawn = drawn.to(device)[:, :blocks]
+        drawn = self._table(heads, causal=causal).to(device)[:, :blocks]
         return drawn.masked_fill(drawn >= blocks, -1)
+
+    def _table(self, heads: int, *, causal: bool) -> Int[Tensor, "heads blocks slots"]:
+        """Return the table of `max_keys` tokens."""
+        blocks = -(-self.max_keys // self.block_size)
+        table: Tensor = _drawn(
+            heads, blocks, self.window // 2, self.random, self.global_blocks, causal, self.seed
+        )
+        return table
 
     def _init_state(self, shape: StateShape) -> State:
         blocks = -(-shape.capacity // self.block_size)
@@ -245,10 +250,13 @@ class BigBird(BlockSparse):
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
         assert bias is None or adds_numbers(bias)
-        all_seen = self.window // 2 + self.global_blocks + self.random
-        short = not torch.compiler.is_compiling() and before.longest // self.block_size <= all_seen
-        if query.shape[2] != 1 or (short and cache.is_even):
+        if query.shape[2] != 1:
             return super()._attend_cache(query, cache, before, bias)
+        if cache.is_even and bias is None and not torch.compiler.is_compiling():
+            attended = self._last_attended(query, cache.longest - 1)
+            if attended.shape[-1] == cache.longest:
+                return super()._attend_cache(query, cache, before, bias)
+            return self._attend_slots(query, cache, attended)
         positions = before.positions(1)
         # Gather the blocks that the new token of each row attends to.
         heads, slots = query.shape[1], cache.keys.shape[2] - 1
@@ -269,6 +277,14 @@ class BigBird(BlockSparse):
             _added(bias, head, now[..., None], at[:, :, None], query.dtype),
             scale=self.scale(query.shape[-1]),
         )
+
+    def _last_attended(self, query: Queries, position: int) -> Int[Tensor, "1 heads slots"]:
+        """Return the positions that a query at a position attends to."""
+        own = position // self.block_size
+        table = self._table(query.shape[1], causal=True)
+        before = torch.from_numpy(_tokens_before(table, own, self.block_size)).to(query.device)
+        here = torch.arange(own * self.block_size, position + 1, device=query.device)
+        return torch.cat([before, here.expand(len(before), -1)], 1)[None]
 
     def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
         size, blocks = self.block_size, -(-len(slots) // self.block_size)
@@ -364,6 +380,17 @@ def _bigbird_table(
         wrong |= certain > np.arange(blocks)[:, None]
     certain = np.broadcast_to(np.where(wrong, -1, certain), (heads, *certain.shape))
     return as_static(torch.from_numpy(np.concatenate([certain, drawn], -1).astype(np.int64)))
+
+
+@lru_cache(maxsize=16)
+def _tokens_before(
+    table: Int[Tensor, "heads blocks slots"], own: int, size: int
+) -> NDArray[np.int64]:
+    """Return the tokens of the earlier blocks that a block attends to, (heads, tokens)."""
+    blocks = table[:, own].numpy()
+    # The heads' blocks differ, but not their number.
+    blocks = blocks[:, (blocks[0] >= 0) & (blocks[0] != own), None]
+    return (blocks * size + np.arange(size)).reshape(len(blocks), -1)
 
 
 def _hash(seed: int, *parts: NDArray[np.int64]) -> NDArray[np.uint64]:

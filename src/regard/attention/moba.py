@@ -273,22 +273,6 @@ class MoBA(Softmax):
         slots = first + torch.arange(size, device=query.device)
         return torch.cat([slots.flatten(2), own], -1)
 
-    def _attend_slots(
-        self, query: Tensor, cache: KeyValueCache, slots: Int[Tensor, "batch heads slots"]
-    ) -> Tensor:
-        """Return attention of one query per row and head to the keys in some slots."""
-        rows = cache.keys.shape[:2].numel()
-        first = torch.arange(
-            0, rows * cache.keys.shape[2], cache.keys.shape[2], device=slots.device
-        )
-        heads = repeat_kv(first.view(cache.keys.shape[:2]), slots.shape[1])
-        at = (heads[..., None] + slots).flatten()
-        keys, values = (
-            x.flatten(0, 2).index_select(0, at).view(*slots.shape, x.shape[3])
-            for x in (cache.keys, cache.values)
-        )
-        return self._attend(query.to(keys.dtype), keys, values, None, None).to(query.dtype)
-
     def cost(self, shape: Shape) -> Cost:
         found, blocks = super().cost(shape), self._blocks_of_state(shape.keys)
         means = 2 * shape.batch * shape.heads * shape.pairs * shape.d // self.block_size

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import flex, reference
@@ -23,6 +23,7 @@ from regard.attention.backends import (
 )
 from regard.attention.base import (
     Attention,
+    as_dtype,
     assume_constant_result,
     at_least_float32,
     without_autocast,
@@ -334,6 +335,20 @@ class Softmax(ScoreAttention):
         add = None if added is None else added.scores(query)
         scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
         return masked(query, key, value, allowed, add, scale=scale, dropout=dropout)
+
+    def _attend_slots(
+        self, query: Tensor, cache: KeyValueCache, slots: Int[Tensor, "#batch heads slots"]
+    ) -> Tensor:
+        """Return attention of one query per row and head to the keys in some slots."""
+        *rows, capacity = cache.keys.shape[:3]
+        first = torch.arange(0, math.prod(rows) * capacity, capacity, device=slots.device)
+        at = repeat_kv(first.view(rows), slots.shape[1]).unsqueeze(-1) + slots
+        keys, values = (
+            x.flatten(0, 2).index_select(0, at.flatten()).view(*at.shape, x.shape[3])
+            for x in (cache.keys, cache.values)
+        )
+        out = self._attend(as_dtype(query, keys.dtype), keys, values, None, None)
+        return as_dtype(out, query.dtype)
 
 
 class Argmax(WideScoreAttention):
