@@ -41,8 +41,9 @@ def test_replaced_questions_are_not_those_of_the_training(
     run, pairs, asked = questioned(tmp_path)
     assert api.evaluate(run, asked).in_training == 8
     pairs.write_text("Where was Leo Finch born?\tRome\n" * 4, "utf-8")
-    assert api.evaluate(run, asked).in_training is None
-    assert api.evaluate(run, pairs).in_training is None
+    for file in (asked, pairs):
+        with pytest.warns(UserWarning, match=r"pairs\.tsv: holds other questions than when .* was"):
+            assert api.evaluate(run, file).in_training is None
     assert main.run(["calibrate", str(run.path), str(pairs), "--max-error", "50%"]) == 0
     assert "pairs.tsv holds other questions than in training" in capsys.readouterr().out
 
@@ -74,7 +75,8 @@ def test_the_rest_of_a_file_is_not_in_training(tmp_path: Path) -> None:
     run = api.train("classification", table, out=tmp_path / "rows", settings=SMALL)
     assert api.evaluate(run, table).in_training == 36
     write_table(table, "night")
-    assert api.evaluate(run, table).in_training is None
+    with pytest.warns(UserWarning, match="was trained on other rows than those of its files now; "):
+        assert api.evaluate(run, table).in_training is None
 
 
 def test_a_packed_text_of_the_training_is_known_by_its_content(tmp_path: Path) -> None:

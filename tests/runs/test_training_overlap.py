@@ -35,7 +35,8 @@ def test_questions_of_the_training_are_counted(regard: Command, folder: Path, ru
     (folder / "pairs.tsv").write_text("a\tb\tc\n", "utf-8")
     assert count_trained(Run.load(run), read_questions(folder / "more.tsv")) is None
     (folder / "pairs.tsv").unlink()
-    assert count_trained(Run.load(run), read_questions(folder / "more.tsv")) is None
+    with pytest.warns(UserWarning, match=r"pairs\.tsv: is missing, and .*run was trained on it; "):
+        assert count_trained(Run.load(run), read_questions(folder / "more.tsv")) is None
 
 
 def test_a_text_of_the_training_is_named(regard: Command, folder: Path, run: Path) -> None:
@@ -124,4 +125,5 @@ def test_rows_that_trained_an_ancestor_are_in_training(tmp_path: Path) -> None:
     held = [{row.text for row in load_rows(run.path) or ()} for run in (start, again)]
     assert api.evaluate(again).in_training == len(held[1] - held[0]) > 0
     replace_fingerprint(start.path)
-    assert api.evaluate(other, a).in_training is None
+    with pytest.warns(UserWarning, match="or was replaced by another run; examples that were in"):
+        assert api.evaluate(other, a).in_training is None

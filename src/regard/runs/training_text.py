@@ -182,21 +182,34 @@ def training_files(run: Run) -> list[Path]:
 def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
     """Return how many examples have a text that the run or an ancestor was trained on.
 
-    None if the origin names no files of examples, or one of them is missing, unreadable, or holds
-    other examples than in training.
+    None if the origin names no files of examples; with a warning, if one of them is missing or
+    holds other examples than in training.
     """
     task = run.recipe.task
-    is_rows = isinstance(task, TextTaskConfig)
-    files = list(map(Path, run.origin.get("inputs", ()))) if is_rows else training_files(run)
-    if not files or not all(path.is_file() for path in files):
+    try:
+        if not isinstance(task, TextTaskConfig):
+            trained = _training_questions(run)
+        else:
+            trained = list(_training_rows(run, task)) if run.origin.get("inputs") else []
+    except UserError as error:
+        warnings.warn(f"{error}; examples that were in training aren't counted", stacklevel=2)
         return None
-    with suppress(UserError):
-        if isinstance(task, TextTaskConfig):
-            return count_duplicates(_training_rows(run, task), examples)
-        found, changed = trained_questions(run)
-        if found and not changed:
-            return count_duplicates(chain(*found.values()), examples)
-    return None
+    return count_duplicates(trained, examples) if trained else None
+
+
+def _training_questions(run: Run) -> list[Example]:
+    """Return the questions that trained a run and its ancestors.
+
+    Raises:
+        UserError: a file is missing, or holds other questions than in training.
+    """
+    for path in training_files(run):
+        if not path.is_file():
+            raise UserError(f"{path}: is missing, and {run.path} was trained on it")
+    found, changed = trained_questions(run)
+    if changed:
+        raise UserError(f"{changed[0]}: holds other questions than when {run.path} was trained")
+    return list(chain(*found.values()))
 
 
 def _training_rows(run: Run, task: TextTaskConfig) -> Iterator[Example]:
