@@ -24,7 +24,7 @@ from regard.models.config import DecoderConfig
 from regard.models.head_config import LMHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.text.tokenizer import number_tokenizer
+from regard.tasks.probes import number_tokenizer
 
 WORDS = 1000
 """Words of the vocabulary: numbers."""

@@ -49,8 +49,8 @@ from regard.models.config import DecoderConfig
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
+from regard.tasks.probes import number_tokenizer
 from regard.tasks.world import WorldConfig, make_world
-from regard.text.tokenizer import number_tokenizer
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_run, plan_training

@@ -15,9 +15,10 @@ from public_api import cell
 from regard.attention.config import BUILT_IN
 from regard.attention.registry import find
 from regard.cli.main import regard
-from regard.config import LARGEST, Config, OpenConfig, field_docs
+from regard.config import LARGEST, Config, OpenConfig
 from regard.exercises.registry import EXERCISES
 from regard.runs.recipe import Recipe
+from regard.toml import field_docs
 
 DOCS = Path(__file__).parent
 EXERCISES_TABLE = re.compile(r"(?<=<!-- exercises -->\n).*?(?=<!-- /exercises -->)", re.DOTALL)

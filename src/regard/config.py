@@ -4,15 +4,12 @@ A configuration is a frozen struct, with a docstring under each field. It is rea
 by `section.field=value` assignments, and written as TOML, with comments by `toml.py`.
 """
 
-import ast
-import inspect
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
-from textwrap import dedent
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -333,33 +330,6 @@ def parse_value(text: str) -> Any:
 
 
 # Fields
-
-
-@cache
-def field_docs(type_: type[Config]) -> dict[str, str]:
-    """Return the docstring under each field of a struct and of its bases, in one line.
-
-    A struct that is made at run time has them in `option_docs`.
-    """
-    docs: dict[str, str] = {}
-    for base in reversed(type_.__mro__):
-        if issubclass(base, Config):
-            docs |= _own_docs(base)
-    return docs
-
-
-def _own_docs(type_: type) -> dict[str, str]:
-    if "option_docs" in vars(type_):
-        return dict(vars(type_)["option_docs"])
-    (definition,) = ast.parse(dedent(inspect.getsource(type_))).body
-    assert isinstance(definition, ast.ClassDef)
-    docs = {}
-    for field, text in zip(definition.body, definition.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            assert isinstance(field.target, ast.Name)
-            assert isinstance(text.value, ast.Constant)
-            docs[field.target.id] = " ".join(str(text.value.value).split())
-    return docs
 
 
 def allowed_fields(type_: type[Config], values: Any, path: Sequence[str]) -> list[str]:

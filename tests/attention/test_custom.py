@@ -9,10 +9,10 @@ from regard.attention import LayerShape
 from regard.attention.config import AttentionConfig, config_type
 from regard.attention.contract import check
 from regard.attention.registry import find, mechanisms
-from regard.config import field_docs, override, to_toml
+from regard.config import override, to_toml
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
-from regard.toml import to_commented_toml
+from regard.toml import field_docs, to_commented_toml
 
 SHAPE = LayerShape(
     n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=32, layer=1, seed=3

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from regard.book.figure_predictions import FIGURE_PREDICTIONS
 from regard.book.page import finding_html
-from regard.book.predictions import FIGURE_PREDICTIONS, PREDICTIONS
+from regard.book.predictions import PREDICTIONS
 from regard.studies.figure import Chart
 from regard.studies.registry import all_studies, find_study
 

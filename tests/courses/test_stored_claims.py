@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from course_texts import answer, caption, claim, last_chart, values
-from regard.book.predictions import FIGURE_PREDICTIONS, PREDICTIONS
+from regard.book.figure_predictions import FIGURE_PREDICTIONS
+from regard.book.predictions import PREDICTIONS
 from regard.courses import all_parts
 from regard.derivations import DERIVATIONS
 from regard.studies.registry import find_study

@@ -20,7 +20,7 @@ from regard.models.layers import Layer
 from regard.models.transformer import Decoder
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.text.tokenizer import number_tokenizer
+from regard.tasks.probes import number_tokenizer
 
 NUMBERS, HEADS, WIDTH = 8, 4, 12
 TOKENS, POSITIONS = NUMBERS + 3, 8

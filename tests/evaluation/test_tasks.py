@@ -45,9 +45,10 @@ from regard.tasks.probes import (
     ProbeConfig,
     as_tokens,
     draw_probe_test,
+    number_tokenizer,
 )
 from regard.tasks.state_tracking import ParityConfig
-from regard.text.tokenizer import Tokenizer, number_tokenizer
+from regard.text.tokenizer import Tokenizer
 from regard.training.sources import probe
 from tiny import BLOCK, MASK, QUESTIONS
 from tiny_tasks import (

@@ -26,6 +26,7 @@ from refusals import refusal
 from regard import files
 from regard.errors import RegardError, UserError
 from regard.files import hold_lock
+from regard.tasks.probes import number_tokenizer
 from regard.text import pack
 from regard.text.config import CharactersConfig, TokenizerConfig, WordsConfig
 from regard.text.files import find_files, inspect_file
@@ -38,7 +39,7 @@ from regard.text.packed import (
     held_out_documents,
     open_packed,
 )
-from regard.text.tokenizer import Tokenizer, number_tokenizer, train_tokenizer
+from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXTS = st.lists(
     st.text("abc déü\t", min_size=1, max_size=30).filter(lambda text: text.strip() != ""),

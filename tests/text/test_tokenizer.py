@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.runs.recipes import COURSE_TOKENS
+from regard.tasks.probes import number_tokenizer
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import (
     BytePairsConfig,
@@ -28,7 +29,6 @@ from regard.text.tokenizer import (
     SpecialTokens,
     Tokenizer,
     encode_documents,
-    number_tokenizer,
     train_tokenizer,
     word_tokenizer,
 )

@@ -21,8 +21,8 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.examples import Example
+from regard.tasks.probes import number_tokenizer
 from regard.text.corpus import Document
-from regard.text.tokenizer import number_tokenizer
 from regard.training.plan import Plan
 from regard.training.sources import probe
 from regard.training.step import mean_loss

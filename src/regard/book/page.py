@@ -11,12 +11,13 @@ from markupsafe import Markup
 from regard import __version__
 from regard.book.contents import Book
 from regard.book.documentation import section_html, section_id, section_title
+from regard.book.figure_predictions import FIGURE_PREDICTIONS
 from regard.book.formula_text import formula_text, label_text, with_formulas
 from regard.book.lessons import find_exercise
 from regard.book.live import live_data
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.panels import first_figure, is_wide, same_figure, with_clips_apart
-from regard.book.predictions import FIGURE_PREDICTIONS, PREDICTIONS
+from regard.book.predictions import PREDICTIONS
 from regard.book.sliders import SLIDERS, formula_script
 from regard.book.slides import make_slides
 from regard.courses import COURSES

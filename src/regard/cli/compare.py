@@ -98,8 +98,7 @@ def compare(
 
     TASK is one of `regard tasks`. Repeating a command resumes it: finished cells are kept. FOLDER
     alone, of a comparison or of a suite, shows the results so far. Settings follow as
-    section.field=value.
-    --suite trains a comparison for each of its tasks, in a folder named after the task.
+    section.field=value. --suite trains each task's comparison in a folder named after the task.
     """
     from regard.comparison.summary import suite_tasks, summarize_suite
 

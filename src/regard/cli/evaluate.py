@@ -1,6 +1,7 @@
 """regard evaluate"""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,22 +59,15 @@ def evaluate(
     of `train text` or of packed corpora is scored on its held-out tokens, on other text, or on the
     held-out documents of another packed corpus. A run trained for a task is scored by that task: on
     PAIRS, on the rows held out of its file, or on the task's own test examples. Predictions in a
-    .jsonl or .csv file have confidences. The output counts questions and rows and, if the run's
-    files record it, how many of them were in training.
+    .jsonl or .csv file have confidences. Questions and rows that were in training are counted.
 
     After `regard calibrate`, the run abstains from doubtful questions. With a corpus index, each
     answer gets a verdict from the training text. With --edit, the edited model is scored without
     calibration and report.
     """
-    if report and edit:
-        raise UserError("--report: isn't available for edits; leave it or --edit out")
     if baseline is not None:
-        if predictions or paraphrases or report or edit or skip_bad or seed is not None:
-            raise UserError(
-                "--predictions, --paraphrase, --report, --edit, --skip-bad, --seed: not with "
-                "--baseline"
-            )
-        _baseline(pairs, baseline, json_file)
+        others = predictions, paraphrases, report, edit, skip_bad, seed is not None
+        _baseline(pairs, baseline, json_file, alone=not any(others))
         return
     from regard.edits.edit import load_edit
     from regard.evaluation.evaluate import evaluate as score_run
@@ -83,26 +77,27 @@ def evaluate(
     edits = load_edit(edit) if edit else None
     started = time.perf_counter()
     loaded = load(run, **loading)
-    _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), skip_bad, seed)
+    _check(loaded, pairs, predictions, paraphrases, report, edit, skip_bad, seed)
+    result: Evaluation | TaskScore | TextScore
     if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
-        score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad, edits)
-        _write_figures(score, json_file)
-        return
-    result = score_run(
-        loaded,
-        pairs,
-        paraphrases=paraphrases,
-        seed=seed or 0,
-        skip_bad=skip_bad,
-        precision=precision,
-        edit=edits,
-    )
-    _save_predictions(result, run, predictions)
-    click.echo("\n".join(result.lines()))
-    if edits:
-        click.echo(f"Edit: {edit} ({edits.fingerprint})")
+        result = _evaluate_classifier(
+            loaded, pairs, predictions, report, precision, skip_bad, edits
+        )
     else:
-        _write_report(loaded, result, precision, pairs, report or run / "report.html", started)
+        result = score_run(
+            loaded,
+            pairs,
+            paraphrases=paraphrases,
+            seed=seed or 0,
+            skip_bad=skip_bad,
+            precision=precision,
+            edit=edits,
+        )
+        _save_predictions(result, run, predictions)
+        shown = [f"Edit: {edit} ({edits.fingerprint})"] if edits else []
+        click.echo("\n".join([*result.lines(), *shown]))
+        if edits is None:
+            _write_report(loaded, result, precision, pairs, report or run / "report.html", started)
     _write_figures(result, json_file)  # last: there may be none
 
 
@@ -159,9 +154,10 @@ def _save_predictions(
 def _check(
     run: "Run",
     pairs: Path | None,
-    predictions: bool,
-    paraphrases: bool,
-    report: bool,
+    predictions: Path | None,
+    paraphrases: Sequence[str],
+    report: Path | None,
+    edit: Path | None,
     skip_bad: bool,
     seed: int | None,
 ) -> None:
@@ -174,6 +170,8 @@ def _check(
     from regard.models.builders import Classifier
     from regard.tasks.split import TextTaskConfig
 
+    if report and edit:
+        raise UserError("--report: isn't available for edits; leave it or --edit out")
     if skip_bad and (pairs is None or not isinstance(run.recipe.task, TextTaskConfig)):
         raise UserError("--skip-bad: is for a file of rows and a run of such a task; leave it out")
     if run.recipe.task is not None:
@@ -221,12 +219,16 @@ def _evaluate_classifier(
     return score
 
 
-def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None:
-    """Score a constant answer."""
+def _baseline(pairs: Path | None, baseline: str, json_file: Path | None, *, alone: bool) -> None:
+    """Score a constant answer; `alone` is False if other options are given."""
     from regard.evaluation.evaluate import baseline_accuracy
     from regard.tasks.examples import majority_answer, read_questions
     from regard.text.files import RECORDS, SUFFIXES, content_suffix
 
+    if not alone:
+        raise UserError(
+            "--predictions, --paraphrase, --report, --edit, --skip-bad, --seed: not with --baseline"
+        )
     if pairs is None or content_suffix(pairs) in SUFFIXES - RECORDS:
         raise UserError("--baseline: needs PAIRS, a file of tab-separated questions and answers")
     questions = read_questions(pairs)

@@ -80,19 +80,17 @@ def look(
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
 
-    if out.suffix in (".png", ".svg"):
-        of_pages = {
-            "--detail": detail,
-            "--compare": compare,
-            "--compare-untrained": compare_untrained,
-            "--compare-text": compare_text,
-            "--compare-edit": compare_edit,
-            "--word": word,
-        }
-        for option in (name for name, value in of_pages.items() if value):
-            raise UserError(
-                f"{option}: a picture shows one head of one panel; name a page as --out"
-            )
+    of_pages = {
+        "--detail": detail,
+        "--compare": compare,
+        "--compare-untrained": compare_untrained,
+        "--compare-text": compare_text,
+        "--compare-edit": compare_edit,
+        "--word": word,
+    }
+    is_picture = out.suffix in (".png", ".svg")
+    for option in (name for name, value in of_pages.items() if value and is_picture):
+        raise UserError(f"{option}: a picture shows one head of one panel; name a page as --out")
     edits = _edits(edit, compare_edit)
     this = (_open if edits is None else open_run)(model, **loading)
     view = look_at(this, text, second, edit=edits)
@@ -104,15 +102,9 @@ def look(
         view = view.beside(look_at(other, its_text, second))
     view = view.only(_numbers("--layers", layers), _numbers("--heads", heads))
     if word is not None:
-        if not others:
-            raise UserError(
-                f"--word {word}: needs two panels; add --compare-text, --compare, "
-                "--compare-untrained or --compare-edit"
-            )
-        view = view.comparing(word)
-    if detail:
-        view = view.with_detail([_step(head, view) for head in detail])
-    if out.suffix in (".png", ".svg"):
+        view = _comparing(view, word)
+    view = view.with_detail([_step(head, view) for head in detail]) if detail else view
+    if is_picture:
         _, (place, layer, head) = view.opened
         view.png(out, layer=layer, head=head, map=place)
     else:
@@ -271,6 +263,16 @@ def _numbers(flag: str, text: str | None) -> list[int] | None:
     from regard.explorer.attention_maps import parse_index_ranges
 
     return None if text is None else parse_index_ranges(flag, text)
+
+
+def _comparing(view: "View", word: str) -> "View":
+    """Return the page with the cells of a word in two panels."""
+    if len(view.panels) == 1:
+        raise UserError(
+            f"--word {word}: needs two panels; add --compare-text, --compare, --compare-untrained "
+            "or --compare-edit"
+        )
+    return view.comparing(word)
 
 
 def _step(text: str, view: "View") -> tuple[int, int, int]:

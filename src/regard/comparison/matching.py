@@ -13,8 +13,7 @@ from regard.config import flatten, override
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, make_model
 from regard.runs.recipe import Recipe
-from regard.tasks.probes import ProbeConfig
-from regard.text.tokenizer import number_tokenizer
+from regard.tasks.probes import ProbeConfig, number_tokenizer
 
 TOLERANCE = 0.02
 """Largest relative difference between costs that count as equal."""

@@ -76,11 +76,7 @@ def effects(
     {"decoder.embedding at 3 'Ada'": 1.0}
     """
     require_sites(sites)
-    if controls and sites != "heads":
-        raise UserError(
-            f"controls = {controls}: random channels are for sites = heads; leave controls out"
-        )
-    controls = (20 if sites == "heads" else 0) if controls is None else controls
+    controls = _number_of_controls(controls, sites)
     _require_methods(by, steps)
     pairs = pairs_of(run, clean, corrupt, metric)
     cells = cells_of(run, sites, pairs)
@@ -136,6 +132,15 @@ class _Measured(NamedTuple):
 def _stacked(rows: Sequence[np.ndarray | None]) -> np.ndarray | None:
     found = [row for row in rows if row is not None]
     return np.stack(found) if found else None
+
+
+def _number_of_controls(given: int | None, sites: str | Sequence[str]) -> int:
+    """Return the given number of random sets of channels, or the default for the sites."""
+    if given and sites != "heads":
+        raise UserError(
+            f"controls = {given}: random channels are for sites = heads; leave controls out"
+        )
+    return (20 if sites == "heads" else 0) if given is None else given
 
 
 def _require_methods(by: Sequence[str], steps: int) -> None:

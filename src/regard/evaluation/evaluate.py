@@ -222,23 +222,16 @@ def evaluate(
             found = score_task(run, environment, rows)
             return replace(found, in_training=count_trained(run, rows)) if rows else found
         if data is None:
-            if (score := held_out_perplexity(run, environment)) is not None:
-                return replace(score, in_training=False)
-            raise UserError(
-                f"{run.path}: has no task and no held-out text; name a file: a text for "
-                "perplexity, or questions with answers"
-            )
-        if isinstance(data, str | Path) and (corpora := find_corpora(Path(data))):
-            score = packed_perplexity(run, list(map(open_packed, corpora)), environment)
-            if score is None:
-                raise UserError(
-                    f"{data}: holds out no document to score; pack it with a share --validation"
-                )
-            return score
-        if isinstance(data, str | Path) and is_text(run, Path(data)):
-            text = text_perplexity(run, read_texts(run, Path(data)), environment)
-            return replace(text, in_training=is_training_text(run, Path(data)) or None)
-        questions = read_questions(Path(data)) if isinstance(data, str | Path) else list(data)
+            return _held_out_score(run, environment)
+        if isinstance(data, str | Path):
+            path = Path(data)
+            if corpora := find_corpora(path):
+                return _packed_score(run, path, corpora, environment)
+            if is_text(run, path):
+                text = text_perplexity(run, read_texts(run, path), environment)
+                return replace(text, in_training=is_training_text(run, path) or None)
+            data = read_questions(path)
+        questions = list(data)
         scored = evaluate_questions(
             run,
             questions,
@@ -249,6 +242,26 @@ def evaluate(
             index=open_run_index(run),
         )
         return replace(scored, in_training=count_trained(run, questions))
+
+
+def _held_out_score(run: Run, environment: ExecutionEnvironment) -> TextScore:
+    if (score := held_out_perplexity(run, environment)) is not None:
+        return replace(score, in_training=False)
+    raise UserError(
+        f"{run.path}: has no task and no held-out text; name a file: a text for perplexity, or "
+        "questions with answers"
+    )
+
+
+def _packed_score(
+    run: Run, path: Path, corpora: Sequence[Path], environment: ExecutionEnvironment
+) -> TextScore:
+    score = packed_perplexity(run, list(map(open_packed, corpora)), environment)
+    if score is None:
+        raise UserError(
+            f"{path}: holds out no document to score; pack it with a share --validation"
+        )
+    return score
 
 
 def is_text(run: Run, path: Path) -> bool:

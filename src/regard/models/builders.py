@@ -3,8 +3,7 @@
 Shapes: b rows, n tokens, m tokens of a source.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -40,6 +39,7 @@ from regard.models.head_config import (
     MaskedLMHeadConfig,
     ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
+    require_labels,
 )
 from regard.models.heads import (
     ClassificationHead,
@@ -352,7 +352,7 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
     weights = config.least_weights + vocabulary * config.d_model
     require_memory(4 * weights, f"model ({config.summary}, {vocabulary:,} tokens)")
     if isinstance(head, ClassificationHeadConfig | TokenClassificationHeadConfig):
-        _require_labels(head.labels)
+        require_labels(head.labels)
     match config, head:
         case (
             (DecoderConfig() | PerceiverConfig() | RecurrentConfig() | FixedWindowConfig()),
@@ -380,20 +380,6 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
         f"head.kind={kind}: is no head for model.kind={family}, which takes "
         f"{' or '.join(HEADS[family])}; {kind} fits {' or '.join(fitting)}"
     )
-
-
-def _require_labels(labels: Sequence[str]) -> None:
-    """Raise unless there are two labels or more, and each once."""
-    counts = Counter(labels)
-    if len(counts) < 2:
-        alone = f", not {labels[0]!r} alone" if labels else ""
-        raise UserError(
-            f"head.labels: needs at least two labels{alone}: list them, or train on examples that "
-            "have (`regard train classification FILE`)"
-        )
-    label, times = counts.most_common(1)[0]
-    if times > 1:
-        raise UserError(f"head.labels: lists {label!r} {times} times; write each label once")
 
 
 HEADS = {

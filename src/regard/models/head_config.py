@@ -1,11 +1,14 @@
 """Configuration of the heads of models. Imports no torch."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from regard.config import Config, Count
+from regard.errors import UserError
 
 Pool = Literal["first", "mean", "last"]
 """Pooling of the hidden states of a text: the first, the mean of all, or the last."""
@@ -67,3 +70,21 @@ def with_labels(head: HeadConfig, labels: tuple[str, ...]) -> HeadConfig:
     if isinstance(head, ClassificationHeadConfig | TokenClassificationHeadConfig):
         return replace(head, labels=labels)
     return head
+
+
+def require_labels(labels: Sequence[str]) -> None:
+    """Raise unless there are two labels or more, and each once.
+
+    Raises:
+        UserError: says what to set instead.
+    """
+    counts = Counter(labels)
+    if len(counts) < 2:
+        alone = f", not {labels[0]!r} alone" if labels else ""
+        raise UserError(
+            f"head.labels: needs at least two labels{alone}: list them, or train on examples that "
+            "have (`regard train classification FILE`)"
+        )
+    label, times = counts.most_common(1)[0]
+    if times > 1:
+        raise UserError(f"head.labels: lists {label!r} {times} times; write each label once")

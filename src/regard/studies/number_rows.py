@@ -11,7 +11,7 @@ from regard.data import IGNORE
 from regard.models.builders import LanguageModel
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.text.tokenizer import number_tokenizer
+from regard.tasks.probes import number_tokenizer
 from regard.training.plan import Plan, plan_run
 from regard.training.sources.probe import labeled_rows
 

@@ -21,7 +21,7 @@ from regard.tasks.mad import (
 )
 from regard.tasks.probe import Ids, LabeledRows, Probe, require_even
 from regard.tasks.state_tracking import ParityConfig, StateTrackingConfig
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, word_tokenizer
 
 SEPARATOR, NOISE, FIRST_TOKEN = 0, 1, 2
 """Ids: separator of question and answer, noise, and the first ordinary id. (In mqar, all ids are
@@ -249,8 +249,13 @@ def draw_probe_test(config: ProbeConfig, seed: int, rows: int) -> LabeledRows:
     return config.draw_test(_generator(config, seed), rows)
 
 
+def number_tokenizer(n: int) -> Tokenizer:
+    """Return a tokenizer of the numbers 0 to n-1, each a token."""
+    return word_tokenizer([f" {i}" for i in range(n)])
+
+
 def as_tokens(rows: LabeledRows, tokenizer: Tokenizer) -> LabeledRows:
-    """Return rows with tokens of `text.tokenizer.numbers` for ids and labels."""
+    """Return rows with tokens of a `number_tokenizer` for ids and labels."""
     ids, labels = rows
     (first,) = tokenizer.encode("0")
     return LabeledRows(ids + first, np.where(labels == IGNORE, IGNORE, labels + first))

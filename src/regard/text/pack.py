@@ -119,7 +119,7 @@ def pack_files(
     with held_alone(out):
         read = read_spec(spec, paths, [out])
         if spec.text_field != "text":  # the default, which need not be there
-            require_records(read)
+            read.require_records()
         with track(read.bytes) as report:
             return pack_corpus(
                 read, out, report, jobs=jobs or process_cpu_count(), tokenizer=tokenizer
@@ -135,19 +135,6 @@ def _require_possible(spec: TextSpec, jobs: int | None) -> None:
         raise UserError(f"seed={spec.seed}: expected 0 or more")
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs={jobs}: expected 1 or more")
-
-
-def require_records(spec: TextSpec) -> None:
-    """Raise for a chosen field of records if no file holds any.
-
-    Raises:
-        UserError: names the first file.
-    """
-    if "records" not in spec.kinds:
-        raise UserError(
-            f"{spec.files[0].path}: has no records with a field {spec.text_field!r}; leave --text "
-            "out, or convert the text to JSONL or Parquet"
-        )
 
 
 @contextmanager

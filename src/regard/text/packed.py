@@ -94,6 +94,18 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
         content = msgspec.json.encode(msgspec.structs.replace(self, files=tuple(files)))
         return fingerprint_of(content)
 
+    def require_records(self) -> None:
+        """Raise for a chosen field of records if no file holds any.
+
+        Raises:
+            UserError: names the first file.
+        """
+        if "records" not in self.kinds:
+            raise UserError(
+                f"{self.files[0].path}: has no records with a field {self.text_field!r}; leave "
+                "--text out, or convert the text to JSONL or Parquet"
+            )
+
     def pieces(self) -> Iterator[Piece]:
         """Yield the documents of the text, long ones in pieces."""
         return read_pieces(self.files, self.documents, self.text_field)

@@ -55,11 +55,12 @@ class SpecialTokens(msgspec.Struct, frozen=True, kw_only=True):
     """Begins the target of an encoder-decoder. Default: bos, or else cls or pad."""
 
     def __post_init__(self) -> None:
-        end = _first(self.eos, self.sep)
-        if not self.stop_ids and end is not None:
-            force_setattr(self, "stop_ids", (end,))
+        if not self.stop_ids:
+            ends = (i for i in (self.eos, self.sep) if i is not None)
+            force_setattr(self, "stop_ids", tuple(ends)[:1])
         if self.decoder_start_id is None:
-            force_setattr(self, "decoder_start_id", _first(self.bos, self.cls, self.pad))
+            starts = (i for i in (self.bos, self.cls, self.pad) if i is not None)
+            force_setattr(self, "decoder_start_id", next(starts, None))
 
     @property
     def ids(self) -> frozenset[int]:
@@ -82,10 +83,6 @@ class SpecialTokens(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             raise UserError(f"the tokenizer has no {role} token; choose a tokenizer that has one")
         return found
-
-
-def _first(*ids: int | None) -> int | None:
-    return next((i for i in ids if i is not None), None)
 
 
 class OutOfVocabularyError(UserError):
@@ -238,9 +235,8 @@ class Tokenizer:
             **self._settings,
             **settings,
         }
-        config = json.dumps(content, ensure_ascii=False, indent=2)
-        write_file(folder / "tokenizer_config.json", config.encode())
-        write_file(folder / "tokenizer.json", self._file.encode())
+        write_file(folder / FILES[1], json.dumps(content, ensure_ascii=False, indent=2).encode())
+        write_file(folder / FILES[0], self._file.encode())
 
     @staticmethod
     def load(folder: Path) -> "Tokenizer":
@@ -269,8 +265,7 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """A hash that is equal only if all ids have the same meaning."""
-        made_of = self.native.to_str().encode() + msgspec.json.encode(self.special)
-        return fingerprint_of(made_of)
+        return fingerprint_of(self.native.to_str().encode() + msgspec.json.encode(self.special))
 
     def _encode(self, text: str) -> tokenizers.Encoding:
         try:
@@ -375,11 +370,6 @@ def word_tokenizer(words: Sequence[str], config: WordsConfig = WordsConfig()) ->
     return Tokenizer(native, names, unknown=config.unknown)
 
 
-def number_tokenizer(n: int) -> Tokenizer:
-    """Return a tokenizer of the numbers 0 to n-1, each a token."""
-    return word_tokenizer([f" {i}" for i in range(n)])
-
-
 def _train_byte_pairs(config: BytePairsConfig, texts: Iterable[str]) -> Tokenizer:
     """Return byte pairs learned from the texts (Sennrich et al., 2016; over bytes as in GPT-2).
 
@@ -421,9 +411,8 @@ def _name_roles(
     chosen = {role: name for role in ROLES if (name := getattr(config, role))}
     if with_unk:
         chosen.setdefault("unk", "<unknown>")
-    known = set(taken)
     for role, name in chosen.items():
-        while name in known:
+        while name in taken:
             name = f"<{name}>"
         chosen[role] = name
     return chosen

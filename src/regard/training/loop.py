@@ -142,16 +142,7 @@ def train(
                     f"{run.path}. To go on, repeat the command with --resume"
                 )
         parts.checkpoints.finish()
-    if config.changes_model:
-        release(run.model)
-    weights = run.path / "model.safetensors"
-    if not weights.is_file():
-        raise UserError(
-            f"{weights}: is missing, though the training has ended; restore it from a copy, or "
-            f"delete {run.path / 'checkpoints'} to train again"
-        )
-    load_weights(weights, run)
-    run.model.eval()
+    _load_best(run)
     return progress
 
 
@@ -182,6 +173,24 @@ class _Parts:
             raise
         self.throughput.add(done.batch, done.seconds)
         return replace(done, operations=None if counter is None else counter.total)
+
+
+def _load_best(run: Run) -> None:
+    """Load the weights that the ended training has chosen into the run's model.
+
+    Raises:
+        UserError: their file is missing.
+    """
+    if run.recipe.training.changes_model:
+        release(run.model)
+    weights = run.path / "model.safetensors"
+    if not weights.is_file():
+        raise UserError(
+            f"{weights}: is missing, though the training has ended; restore it from a copy, or "
+            f"delete {run.path / 'checkpoints'} to train again"
+        )
+    load_weights(weights, run)
+    run.model.eval()
 
 
 def _open(

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFeatures
 from regard.errors import UserError
-from regard.studies.figure import Line, Series, chart, figure, series
+from regard.studies.figure import Drawing, Line, Series, chart, figure, series
 from regard.studies.finding import (
     Measurement,
     Measurements,
@@ -179,15 +179,7 @@ def fourier_features(
     yield from _numbers("output", "output, ", outputs, waves)
     name = f"output, D = {widths[-1]}, {waves[-1]} waves, compared with zero"
     yield at_least(name, np.median(outputs[widths[-1]][0][-1].found), 1)
-    scales: dict[str, Any] = {"x_scale": "log", "y_scale": "log"}
-    axes = {"x": "waves $m$", "x_ticks": [*waves]} | scales
-    title = r"attention: $\lVert c - \mathrm{exact} \rVert / \lVert \mathrm{exact} \rVert$"
-    curves, zero = _curves(outputs, waves), Line(y=1, label="output of zero")
-    of_kernel = r"kernel: $|\hat K - K| / K$"
-    yield figure(
-        chart(*_curves(kernels, waves), title=of_kernel, y="median over pairs", **axes),
-        chart(*curves, zero, title=title, y="median over rows", **axes),
-    )
+    yield _errors_by_waves(kernels, outputs, waves)
 
 
 class Compared(NamedTuple):
@@ -378,6 +370,20 @@ def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, flo
     relative = np.array([standard_error(each) for each in errors]) / medians
     scale = np.square(logs).sum()
     return logs @ np.log(medians) / scale, float(np.linalg.norm(logs * relative)) / scale
+
+
+def _errors_by_waves(
+    kernels: Mapping[int, Regimes], outputs: Mapping[int, Regimes], waves: Sequence[int]
+) -> Drawing:
+    scales: dict[str, Any] = {"x_scale": "log", "y_scale": "log"}
+    axes = {"x": "waves $m$", "x_ticks": [*waves]} | scales
+    title = r"attention: $\lVert c - \mathrm{exact} \rVert / \lVert \mathrm{exact} \rVert$"
+    curves, zero = _curves(outputs, waves), Line(y=1, label="output of zero")
+    of_kernel = r"kernel: $|\hat K - K| / K$"
+    return figure(
+        chart(*_curves(kernels, waves), title=of_kernel, y="median over pairs", **axes),
+        chart(*curves, zero, title=title, y="median over rows", **axes),
+    )
 
 
 def _curves(curves: Mapping[int, Regimes], waves: Sequence[int]) -> list[Series]:

@@ -224,11 +224,9 @@ def pretrained_decoder(
     }
     rows = zip(*(x.tolist() for x in columns.values()), strict=True)
     yield table(["layer", *columns], [(i, *row) for i, row in enumerate(rows)])
-    panels = []
-    for name, means in layers.items():
-        dots = series(range(len(means)), means, style="line with dots")
-        panels.append(chart(dots, x="layer", y=name.replace("ln i", r"$\ln i$")))
-    yield figure(*panels)
+    dots = {n: series(range(len(x)), x, style="line with dots") for n, x in layers.items()}
+    charts = (chart(x, x="layer", y=n.replace("ln i", r"$\ln i$")) for n, x in dots.items())
+    yield figure(*charts)
 
 
 def _first_token(sinks: Bool[Tensor, "layers heads"], maps: Sequence[AttentionMap]) -> Measurements:

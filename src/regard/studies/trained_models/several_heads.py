@@ -17,7 +17,7 @@ from regard.data import IGNORE
 from regard.explorer.look import look
 from regard.positions import RelativeBias
 from regard.runs.recipes import RECIPES
-from regard.studies.figure import Line, bar_chart, chart, figure, series
+from regard.studies.figure import Chart, Line, bar_chart, chart, figure, series
 from regard.studies.finding import Measurements, Outside, at_least, at_most, equal, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
@@ -175,9 +175,13 @@ def heads_as_filters(
         y="largest error",
         y_scale="log",
     )
+    yield figure(_weights_by_gap(), by_bias)
+
+
+def _weights_by_gap() -> Chart:
     gaps = np.linspace(0, 8, 33)
     one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
-    weaker = chart(
+    return chart(
         series(gaps, one, "one head"),
         series(gaps, two, "a head for each"),
         title="two features",
@@ -185,7 +189,6 @@ def heads_as_filters(
         y="weight of the weaker feature",
         y_limits=(0, 1.05),
     )
-    yield figure(weaker, by_bias)
 
 
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:

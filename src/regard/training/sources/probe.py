@@ -13,8 +13,14 @@ from regard.models.head_config import ReconstructionHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.tasks.mad import CompressionConfig
-from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe, draw_probe_test
-from regard.text.tokenizer import Tokenizer, number_tokenizer
+from regard.tasks.probes import (
+    ProbeConfig,
+    as_tokens,
+    draw_probe,
+    draw_probe_test,
+    number_tokenizer,
+)
+from regard.text.tokenizer import Tokenizer
 from regard.training.sources.base import Datasets, Prepared
 from regard.training.sources.examples import TaskSource
 

@@ -26,7 +26,7 @@ from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
 from regard.text.corpus import Corpus, Document, Piece, cut_pieces, paths_among, read_corpus
 from regard.text.files import PACKED
-from regard.text.pack import encode_batch, held_alone, pack_corpus, require_records
+from regard.text.pack import encode_batch, held_alone, pack_corpus
 from regard.text.packed import (
     DocumentTokens,
     Header,
@@ -135,7 +135,7 @@ def _prepare_files(
     )
     files = spec.files
     if data.table.text:
-        require_records(spec)
+        spec.require_records()
     text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
     with _damage_explained(text.path):
         join_processes().alone(partial(require_intact, text))
