@@ -42,7 +42,7 @@ def test_replaced_questions_are_not_those_of_the_training(
     assert api.evaluate(run, asked).in_training == 8
     pairs.write_text("Where was Leo Finch born?\tRome\n" * 4, "utf-8")
     for file in (asked, pairs):
-        with pytest.warns(UserWarning, match=r"pairs\.tsv: holds other questions than when .* was"):
+        with pytest.warns(UserWarning, match=r"other questions than the first of .*pairs\.tsv; "):
             assert api.evaluate(run, file).in_training is None
     assert main.run(["calibrate", str(run.path), str(pairs), "--max-error", "50%"]) == 0
     assert "pairs.tsv holds other questions than in training" in capsys.readouterr().out
@@ -77,6 +77,9 @@ def test_the_rest_of_a_file_is_not_in_training(tmp_path: Path) -> None:
     write_table(table, "night")
     with pytest.warns(UserWarning, match="was trained on other rows than those of its files now; "):
         assert api.evaluate(run, table).in_training is None
+    table.unlink()
+    with pytest.warns(UserWarning, match=r"moods\.csv: is missing, and .*rows was trained on it; "):
+        assert api.evaluate(run).in_training is None
 
 
 def test_a_packed_text_of_the_training_is_known_by_its_content(tmp_path: Path) -> None:

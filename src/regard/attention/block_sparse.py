@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +33,9 @@ from regard.attention.types import (
     Weights,
     adds_numbers,
 )
+
+_TableOptions: TypeAlias = tuple[int, int, int, int, int, bool, int]
+"""The arguments of `_bigbird_table`."""
 
 
 class BlockSparse(Softmax):
@@ -224,26 +228,26 @@ class BigBird(BlockSparse):
     def table(
         self, heads: int, blocks: int, *, causal: bool, device: torch.device
     ) -> Int[Tensor, "heads blocks slots"]:
-        most = -(-self.max_keys // self.block_size)
-        if blocks > most:
+        self._require_drawn(blocks)
+        drawn: Tensor = _drawn(*self._table_options(heads, causal=causal))
+        drawn = drawn.to(device)[:, :blocks]
+        return drawn.masked_fill(drawn >= blocks, -1)
+
+    def _require_drawn(self, blocks: int) -> None:
+        """Raise if `max_keys` tokens have fewer blocks."""
+        if blocks > -(-self.max_keys // self.block_size):
             raise ValueError(
                 f"{blocks} blocks of {self.block_size} are more than max_keys = {self.max_keys}; "
                 "make this BigBird with a larger max_keys"
             )
-        drawn = self._table(heads, causal=causal).to(device)[:, :blocks]
-        return drawn.masked_fill(drawn >= blocks, -1)
 
-    def _table(self, heads: int, *, causal: bool) -> Int[Tensor, "heads blocks slots"]:
-        """Return the table of `max_keys` tokens."""
-        blocks = -(-self.max_keys // self.block_size)
-        table: Tensor = _drawn(
-            heads, blocks, self.window // 2, self.random, self.global_blocks, causal, self.seed
-        )
-        return table
+    def _table_options(self, heads: int, *, causal: bool) -> _TableOptions:
+        """Return the arguments of `_bigbird_table`, for `max_keys` tokens."""
+        blocks, side = -(-self.max_keys // self.block_size), self.window // 2
+        return heads, blocks, side, self.random, self.global_blocks, causal, self.seed
 
     def _init_state(self, shape: StateShape) -> State:
-        blocks = -(-shape.capacity // self.block_size)
-        self.table(1, blocks, causal=True, device=shape.device)  # raises if it is too long
+        self._require_drawn(-(-shape.capacity // self.block_size))
         return super()._init_state(shape)
 
     def _attend_cache(
@@ -252,8 +256,9 @@ class BigBird(BlockSparse):
         assert bias is None or adds_numbers(bias)
         if query.shape[2] != 1:
             return super()._attend_cache(query, cache, before, bias)
-        if cache.is_even and bias is None and not torch.compiler.is_compiling():
-            attended = self._last_attended(query, cache.longest - 1)
+        plain = bias is None and not torch.compiler.is_compiling()
+        if plain and cache.is_even and not cache.is_empty:
+            attended = self._attended_from(query, cache.longest - 1)
             if attended.shape[-1] == cache.longest:
                 return super()._attend_cache(query, cache, before, bias)
             return self._attend_slots(query, cache, attended)
@@ -278,11 +283,10 @@ class BigBird(BlockSparse):
             scale=self.scale(query.shape[-1]),
         )
 
-    def _last_attended(self, query: Queries, position: int) -> Int[Tensor, "1 heads slots"]:
+    def _attended_from(self, query: Queries, position: int) -> Int[Tensor, "1 heads keys"]:
         """Return the positions that a query at a position attends to."""
-        own = position // self.block_size
-        table = self._table(query.shape[1], causal=True)
-        before = torch.from_numpy(_tokens_before(table, own, self.block_size)).to(query.device)
+        own, options = position // self.block_size, self._table_options(query.shape[1], causal=True)
+        before = torch.from_numpy(_tokens_before(options, own, self.block_size)).to(query.device)
         here = torch.arange(own * self.block_size, position + 1, device=query.device)
         return torch.cat([before, here.expand(len(before), -1)], 1)[None]
 
@@ -349,6 +353,8 @@ class SlidingWindow(BlockSparse):
 
 _SEGMENT = 256
 """Number of tokens whose blocks are gathered at once, to stay in a CPU's cache."""
+_TABLES = 64
+"""Number of tables that are kept: each layer of a model has its own."""
 
 
 @assume_constant_result
@@ -359,7 +365,7 @@ def _drawn(
     return _bigbird_table(heads, blocks, side, random, global_blocks, causal, seed)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=_TABLES)
 def _bigbird_table(
     heads: int, blocks: int, side: int, random: int, global_blocks: int, causal: bool, seed: int
 ) -> Int[Tensor, "heads blocks slots"]:
@@ -382,12 +388,10 @@ def _bigbird_table(
     return as_static(torch.from_numpy(np.concatenate([certain, drawn], -1).astype(np.int64)))
 
 
-@lru_cache(maxsize=16)
-def _tokens_before(
-    table: Int[Tensor, "heads blocks slots"], own: int, size: int
-) -> NDArray[np.int64]:
-    """Return the tokens of the earlier blocks that a block attends to, (heads, tokens)."""
-    blocks = table[:, own].numpy()
+@lru_cache(maxsize=_TABLES)
+def _tokens_before(options: _TableOptions, own: int, size: int) -> NDArray[np.int64]:
+    """Return the positions in earlier blocks that a block attends to, (heads, keys)."""
+    blocks = _bigbird_table(*options)[:, own].numpy()
     # The heads' blocks differ, but not their number.
     blocks = blocks[:, (blocks[0] >= 0) & (blocks[0] != own), None]
     return (blocks * size + np.arange(size)).reshape(len(blocks), -1)

@@ -261,8 +261,7 @@ class ScoreAttention(Attention):
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         with without_autocast(query):
             weights = self.normalize_scores(self._scores(query, key, added), allowed)
-            weights = self.dropout(weights).to(value.dtype)
-            out: Tensor = weights @ value
+            out: Tensor = as_dtype(self.dropout(weights), value.dtype) @ value
             return out if added is None else out + added.gather(weights)
 
     def scale(self, d: int) -> float:
@@ -340,8 +339,8 @@ class Softmax(ScoreAttention):
         self, query: Tensor, cache: KeyValueCache, slots: Int[Tensor, "#batch heads slots"]
     ) -> Tensor:
         """Return attention of one query per row and head to the keys in some slots."""
-        *rows, capacity = cache.keys.shape[:3]
-        first = torch.arange(0, math.prod(rows) * capacity, capacity, device=slots.device)
+        *rows, stored = cache.keys.shape[:3]
+        first = torch.arange(0, math.prod(rows) * stored, stored, device=slots.device)
         at = repeat_kv(first.view(rows), slots.shape[1]).unsqueeze(-1) + slots
         keys, values = (
             x.flatten(0, 2).index_select(0, at.flatten()).view(*at.shape, x.shape[3])
@@ -407,9 +406,14 @@ def highest(
     """Return which scores are no less than the k-th highest of the allowed ones, up to rounding."""
     least = torch.finfo(scores.dtype).min
     barred = scores if allowed is None else scores.masked_fill(~allowed, least)
+    return barred >= lowest_of(barred, k)
+
+
+def lowest_of(scores: Float[Tensor, "*rows keys"], k: int) -> Float[Tensor, "*rows 1"]:
+    """Return the lowest numbers that may be equal to the k-th highest scores, up to rounding."""
     # No branch, of which a compiled step would keep one.
     k = torch.sym_min(k, scores.shape[-1])
-    return barred >= just_below(barred.topk(k).values[..., -1:])
+    return just_below(scores.topk(k).values[..., -1:])
 
 
 def just_below(score: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import reference
-from regard.attention.base import at_least_float32
+from regard.attention.base import as_dtype, at_least_float32
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gates
 from regard.attention.mask import Mask
@@ -56,8 +56,11 @@ class DenseScores(Synthesized):
         self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Weights:
         """Return the scores of each query and the keys at these positions."""
-        weight, bias = (F.pad(x, (0, 1)).to(query.dtype) for x in (self.weight, self.bias))
-        return F.relu(query) @ weight[:, key_positions] + bias[key_positions]
+        weight, bias = (
+            as_dtype(F.pad(x, (0, 1)), query.dtype).index_select(-1, key_positions)
+            for x in (self.weight, self.bias)
+        )
+        return F.relu(query) @ weight + bias
 
     def reference(self, query: Queries, keys: int) -> Float[Tensor, "batch heads queries keys"]:
         """Σ_c max(q_ic, 0) B_cj + b_j, and 0 for the last position, in float64."""

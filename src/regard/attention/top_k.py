@@ -17,7 +17,14 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import INDEXED, TopKConfig
-from regard.attention.softmax import Softmax, WideScoreAttention, highest, just_below, softmax
+from regard.attention.softmax import (
+    Softmax,
+    WideScoreAttention,
+    highest,
+    just_below,
+    lowest_of,
+    softmax,
+)
 from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
@@ -51,10 +58,9 @@ class TopK(WideScoreAttention):
         return reference.softmax(query, key, kept, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
-        kept = highest(scores, allowed, self.k)
         if allowed is not None:
-            return softmax(scores, kept & allowed)
-        return scores.masked_fill(~kept, -inf).softmax(-1)  # no row is dead
+            return softmax(scores, highest(scores, allowed, self.k) & allowed)
+        return scores.masked_fill(scores < lowest_of(scores, self.k), -inf).softmax(-1)
 
 
 IndexScores = Float[Tensor, "batch 1 queries keys"]

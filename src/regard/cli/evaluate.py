@@ -59,15 +59,15 @@ def evaluate(
     of `train text` or of packed corpora is scored on its held-out tokens, on other text, or on the
     held-out documents of another packed corpus. A run trained for a task is scored by that task: on
     PAIRS, on the rows held out of its file, or on the task's own test examples. Predictions in a
-    .jsonl or .csv file have confidences. Questions and rows that were in training are counted.
+    .jsonl or .csv file have confidences. The output says how many were in training, if known.
 
     After `regard calibrate`, the run abstains from doubtful questions. With a corpus index, each
     answer gets a verdict from the training text. With --edit, the edited model is scored without
     calibration and report.
     """
+    _check_together(baseline, predictions, paraphrases, report, edit, skip_bad, seed)
     if baseline is not None:
-        others = predictions, paraphrases, report, edit, skip_bad, seed is not None
-        _baseline(pairs, baseline, json_file, alone=not any(others))
+        _baseline(pairs, baseline, json_file)
         return
     from regard.edits.edit import load_edit
     from regard.evaluation.evaluate import evaluate as score_run
@@ -77,7 +77,7 @@ def evaluate(
     edits = load_edit(edit) if edit else None
     started = time.perf_counter()
     loaded = load(run, **loading)
-    _check(loaded, pairs, predictions, paraphrases, report, edit, skip_bad, seed)
+    _check(loaded, pairs, predictions, paraphrases, report, skip_bad, seed)
     result: Evaluation | TaskScore | TextScore
     if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
         result = _evaluate_classifier(
@@ -151,13 +151,35 @@ def _save_predictions(
     click.echo(f"Predictions: {predictions}")
 
 
+def _check_together(
+    baseline: str | None,
+    predictions: Path | None,
+    paraphrases: Sequence[str],
+    report: Path | None,
+    edit: Path | None,
+    skip_bad: bool,
+    seed: int | None,
+) -> None:
+    """Refuse options that exclude one another, before the run is loaded.
+
+    Raises:
+        UserError: names the options.
+    """
+    if report and edit:
+        raise UserError("--report: isn't available for edits; leave it or --edit out")
+    others = predictions, paraphrases, report, edit, skip_bad, seed is not None
+    if baseline is not None and any(others):
+        raise UserError(
+            "--predictions, --paraphrase, --report, --edit, --skip-bad, --seed: not with --baseline"
+        )
+
+
 def _check(
     run: "Run",
     pairs: Path | None,
     predictions: Path | None,
     paraphrases: Sequence[str],
     report: Path | None,
-    edit: Path | None,
     skip_bad: bool,
     seed: int | None,
 ) -> None:
@@ -170,8 +192,6 @@ def _check(
     from regard.models.builders import Classifier
     from regard.tasks.split import TextTaskConfig
 
-    if report and edit:
-        raise UserError("--report: isn't available for edits; leave it or --edit out")
     if skip_bad and (pairs is None or not isinstance(run.recipe.task, TextTaskConfig)):
         raise UserError("--skip-bad: is for a file of rows and a run of such a task; leave it out")
     if run.recipe.task is not None:
@@ -219,16 +239,12 @@ def _evaluate_classifier(
     return score
 
 
-def _baseline(pairs: Path | None, baseline: str, json_file: Path | None, *, alone: bool) -> None:
-    """Score a constant answer; `alone` is False if other options are given."""
+def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None:
+    """Score a constant answer."""
     from regard.evaluation.evaluate import baseline_accuracy
     from regard.tasks.examples import majority_answer, read_questions
     from regard.text.files import RECORDS, SUFFIXES, content_suffix
 
-    if not alone:
-        raise UserError(
-            "--predictions, --paraphrase, --report, --edit, --skip-bad, --seed: not with --baseline"
-        )
     if pairs is None or content_suffix(pairs) in SUFFIXES - RECORDS:
         raise UserError("--baseline: needs PAIRS, a file of tab-separated questions and answers")
     questions = read_questions(pairs)

@@ -18,6 +18,7 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 from regard.attention.base import product_dtype
 from regard.attention.norm import RMSNorm
 from regard.device import FEW_ACTIVATIONS
+from regard.dropout import Dropout
 from regard.models.builders import ConditionedModel
 from regard.models.layers import FeedForward
 from regard.positions.rotary import Rotary
@@ -100,6 +101,7 @@ DIRECT: dict[type[nn.Module], type[nn.Module]] = {
     nn.LayerNorm: DirectLayerNorm,
     RMSNorm: _without_hooks(RMSNorm),
     nn.Embedding: _without_hooks(nn.Embedding),
+    Dropout: _without_hooks(Dropout),
     Rotary: _without_hooks(Rotary),
     FeedForward: _without_hooks(FeedForward),
     nn.GELU: SmallGELU,

@@ -182,8 +182,8 @@ def training_files(run: Run) -> list[Path]:
 def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
     """Return how many examples have a text that the run or an ancestor was trained on.
 
-    None if the origin names no files of examples; with a warning, if one of them is missing or
-    holds other examples than in training.
+    None if the origin names no files of examples, or none that can be read as such. None with a
+    warning if a file is missing or holds other examples than in training.
     """
     task = run.recipe.task
     try:
@@ -201,15 +201,20 @@ def _training_questions(run: Run) -> list[Example]:
     """Return the questions that trained a run and its ancestors.
 
     Raises:
-        UserError: a file is missing, or holds other questions than in training.
+        UserError: a file is missing, or the first questions of files aren't those of training.
     """
-    for path in training_files(run):
-        if not path.is_file():
-            raise UserError(f"{path}: is missing, and {run.path} was trained on it")
+    _require_present(training_files(run), run.path)
     found, changed = trained_questions(run)
     if changed:
-        raise UserError(f"{changed[0]}: holds other questions than when {run.path} was trained")
+        names = ", ".join(map(str, dict.fromkeys(changed)))
+        raise UserError(f"{run.path}: was trained on other questions than the first of {names}")
     return list(chain(*found.values()))
+
+
+def _require_present(files: Iterable[Path], run: Path) -> None:
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"{path}: is missing, and {run} was trained on it")
 
 
 def _training_rows(run: Run, task: TextTaskConfig) -> Iterator[Example]:
@@ -230,6 +235,7 @@ def _training_rows(run: Run, task: TextTaskConfig) -> Iterator[Example]:
 def _rows_of(
     folder: Path, recipe: Recipe, origin: Mapping[str, Any], task: TextTaskConfig
 ) -> list[Example]:
+    _require_present(map(Path, origin["inputs"]), folder)
     table = msgspec.structs.replace(recipe.data.table, skip_bad=True)
     held_out = set(map(_identity, load_rows(folder) or ()))
     read = (read_rows(task, Path(path), table).examples for path in origin["inputs"])

@@ -56,8 +56,8 @@ class SpecialTokens(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.stop_ids:
-            ends = (i for i in (self.eos, self.sep) if i is not None)
-            force_setattr(self, "stop_ids", tuple(ends)[:1])
+            ends = [i for i in (self.eos, self.sep) if i is not None]
+            force_setattr(self, "stop_ids", tuple(ends[:1]))
         if self.decoder_start_id is None:
             starts = (i for i in (self.bos, self.cls, self.pad) if i is not None)
             force_setattr(self, "decoder_start_id", next(starts, None))
@@ -113,9 +113,8 @@ class Tokenizer:
         native.no_padding()
         native.encode_special_tokens = True  # as ordinary text; not a part of the file
         ids = {role: native.token_to_id(name) for role, name in names.items()}
-        for role, name in names.items():
-            if ids[role] is None:
-                raise ValueError(f"no {name}, its {role}_token")
+        for role in (role for role, token in ids.items() if token is None):
+            raise ValueError(f"no {names[role]}, its {role}_token")
         self.native, self.special = native, msgspec.convert(ids | special, SpecialTokens)
         self._settings = {f"{role}_token": name for role, name in names.items()} | special
         self._unknown: ByteFallback = unknown
@@ -235,8 +234,9 @@ class Tokenizer:
             **self._settings,
             **settings,
         }
-        write_file(folder / FILES[1], json.dumps(content, ensure_ascii=False, indent=2).encode())
-        write_file(folder / FILES[0], self._file.encode())
+        file, config = FILES
+        write_file(folder / config, json.dumps(content, ensure_ascii=False, indent=2).encode())
+        write_file(folder / file, self._file.encode())
 
     @staticmethod
     def load(folder: Path) -> "Tokenizer":

@@ -1,6 +1,6 @@
 """Attention of decoders to the words that determine the next: a small one, and a pretrained one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import bar_chart, chart, figure, series
+from regard.studies.figure import Chart, bar_chart, chart, figure, series
 from regard.studies.finding import Measurements, at_least, at_most, informational, named, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
@@ -224,9 +224,13 @@ def pretrained_decoder(
     }
     rows = zip(*(x.tolist() for x in columns.values()), strict=True)
     yield table(["layer", *columns], [(i, *row) for i, row in enumerate(rows)])
-    dots = {n: series(range(len(x)), x, style="line with dots") for n, x in layers.items()}
-    charts = (chart(x, x="layer", y=n.replace("ln i", r"$\ln i$")) for n, x in dots.items())
-    yield figure(*charts)
+    yield figure(*_charts(layers))
+
+
+def _charts(layers: Mapping[str, Float[Tensor, " layers"]]) -> Iterator[Chart]:
+    for name, means in layers.items():
+        dots = series(range(len(means)), means, style="line with dots")
+        yield chart(dots, x="layer", y=name.replace("ln i", r"$\ln i$"))
 
 
 def _first_token(sinks: Bool[Tensor, "layers heads"], maps: Sequence[AttentionMap]) -> Measurements:
