@@ -29,12 +29,15 @@ settings.load_profile("regard")
 logging.getLogger().setLevel(logging.INFO)
 
 LONGEST = (
-    *("slow/test_demo.py", "studies/test_all_studies.py", "slow/test_torchrun.py"),
-    *("slow/test_site.py", "slow/test_book.py", "test_golden.py", "slow/test_compare_kill.py"),
-    *("studies/test_verdicts.py", "fuzz/test_fuzz.py", "decoding/test_package.py"),
-    "studies/trained_models/test_decoders.py",
-    *("book/test_lessons_browser.py", "slow/test_kill.py", "slow/test_goals.py"),
-    *("slow/test_wheel.py", "slow/test_exercise_grading.py", "slow/test_pack_kill.py"),
+    *("slow/test_site.py", "studies/test_verdicts.py", "slow/test_torchrun.py"),
+    *("slow/test_book.py", "slow/test_demo.py", "attention/test_contract.py", "test_golden.py"),
+    *("decoding/test_package.py", "studies/test_all_studies.py", "decoding/test_step.py"),
+    *("slow/test_compare_kill.py", "slow/test_compare_slurm.py", "book/test_lessons_browser.py"),
+    *("studies/trained_models/test_decoders.py", "slow/test_goals.py", "fuzz/test_fuzz.py"),
+    *("slow/test_exercise_grading.py", "explorer/test_look_notebooks.py"),
+    *("explorer/test_look_browser.py", "slow/test_pack_kill.py", "training/test_resume.py"),
+    *("explorer/test_gguf.py", "slow/test_wheel.py", "benchmarks/test_model_benchmarks.py"),
+    "slow/test_kill.py",
 )
 """Files whose slow tests take longest, longest first."""
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from tiny_book import tiny_results
 
 from browser import axe, violations, watched
 from regard.book.contents import Results, arrange
@@ -33,9 +32,7 @@ SMALL_TEXT = """
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The lessons, and the studies that are their pictures."""
     shown = {lesson.study for lesson in all_lessons()}
-    stored = tiny_results().findings
-    studies = [study for study in all_studies() if study.name in shown]
-    findings = {one.name: stored[one.name] if one.trains else one() for one in studies}
+    findings = {one.name: one.stored_result() for one in all_studies() if one.name in shown}
     figures = {name: finding.panels() for name, finding in findings.items()}
     out = tmp_path_factory.mktemp("lessons")
     write_book(out, arrange((), Results(findings, figures, {}), all_lessons()), slides=False)

@@ -1,8 +1,14 @@
-"""Start the processes of one training as torchrun does, forked from one that has imported all.
+"""Start processes, forked from this one, which has imported all that a training imports.
 
-forked.py PROCESSES ARGUMENT…      arguments of python: a script or a module, and its own
+Each line of the input is a list as JSON: a folder, a file for all that is printed, a number of
+processes, and the arguments of python: a script or a module, and its own. The number is that of the
+processes of one training, which a launcher starts as torchrun does, or 0 for a command that starts
+by itself. The answers are the id of the launcher or the command and, when it has ended, its exit
+code. There is one at a time. `launched.py` asks.
 """
 
+import gc
+import json
 import os
 import runpy
 import signal
@@ -21,7 +27,34 @@ PATIENCE = 30
 """Seconds that the others have to end when one fails, as with torchrun."""
 
 
-def main(size: int, arguments: Sequence[str]) -> None:
+def main() -> None:
+    """Start what the input asks for."""
+    gc.freeze()  # collections would read, and thus copy, what all processes share
+    for line in sys.stdin:
+        folder, log, size, arguments = json.loads(line)
+        process = os.fork()
+        if process == 0:
+            os.chdir(folder)
+            redirect(log)
+            if size:
+                launch(size, arguments)
+            else:
+                run(arguments)
+            return
+        print(process, flush=True)
+        _, status = os.waitpid(process, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def redirect(log: str) -> None:
+    """Read nothing, and write all that is printed to a file."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    for number, opened in enumerate((nothing, file, file)):
+        os.dup2(opened, number)
+
+
+def launch(size: int, arguments: Sequence[str]) -> None:
     """Fork the processes, keep their store, and end them all when one fails."""
     listener = socket.create_server((HOST, 0))
     port = listener.getsockname()[1]
@@ -38,7 +71,7 @@ def main(size: int, arguments: Sequence[str]) -> None:
     )
     failed = wait_for(started)
     del store
-    sys.exit(failed)
+    os._exit(failed)  # nothing of Regard ends here
 
 
 def join(rank: int, size: int, port: int) -> None:
@@ -90,4 +123,4 @@ def send(number: int, processes: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main()

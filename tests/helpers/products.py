@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,6 +27,13 @@ PRODUCTS = (
 """Parts of the names of operators that multiply and add."""
 
 
+@cache
+def is_product(operator: Any) -> bool:
+    """Whether an operator multiplies and adds."""
+    name = str(operator)
+    return any(part in name for part in PRODUCTS)
+
+
 class _Precisions(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -38,7 +46,7 @@ class _Precisions(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if any(name in str(func) for name in PRODUCTS):
+        if is_product(func):
             tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             self.seen |= {x.dtype for x in tensors if x.is_floating_point()}
         return func(*args, **(kwargs or {}))

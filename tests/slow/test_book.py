@@ -1,9 +1,10 @@
 """The whole book as shipped, as a reader opens it."""
 
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -12,12 +13,14 @@ from browser import (
     FORMULAS_AS_TEXT,
     SMALL_TEXT,
     axe,
-    driven,
     violations,
     watched,
 )
 from regard.courses import all_parts
 from regard.studies.registry import all_studies
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
 
@@ -55,10 +58,10 @@ def test_it_is_small(book: Path) -> None:
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark")])
 def test_no_question_is_wider_than_the_window_and_text_of_figures_is_readable(
-    book: Path, width: int, scheme: Literal["light", "dark"]
+    browser: "Browser", book: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     """Nothing is fetched, and the console stays empty."""
-    with driven() as browser, watched(browser, book / "index.html", width=width) as tab:
+    with watched(browser, book / "index.html", width=width) as tab:
         tab.emulate_media(color_scheme=scheme)
         tab.evaluate(f"() => {{ window.smallText = {SMALL_TEXT}; }}")
         wide, small = tab.evaluate(
@@ -79,13 +82,13 @@ def test_no_question_is_wider_than_the_window_and_text_of_figures_is_readable(
         assert small == []
 
 
-def test_axe_finds_nothing_in_any_question(book: Path) -> None:
+def test_axe_finds_nothing_in_any_question(browser: "Browser", book: Path) -> None:
     """With everything unfolded; the heads inside a frame are tested elsewhere.
 
     One page stands in the document at a time, because axe reads all of it each time; the contents,
     which are the same everywhere, stand beside the first two. A scheme changes colors alone.
     """
-    with driven() as browser, watched(browser, book / "index.html") as tab:
+    with watched(browser, book / "index.html") as tab:
         tab.evaluate(axe())
         pages = tab.evaluate(
             """() => {
@@ -122,29 +125,33 @@ def test_axe_finds_nothing_in_any_question(book: Path) -> None:
         assert {page: several for page, several in found.items() if several} == {}
 
 
-def test_slides_fit_a_projector(book: Path) -> None:
-    with driven() as browser, watched(browser, book / "slides.html", width=1280) as tab:
-        tab.set_viewport_size({"width": 1280, "height": 720})
-        high = tab.evaluate(
-            "[...document.querySelectorAll('.slide')]"
-            ".filter((one) => one.scrollHeight > innerHeight).map((one) => one.id)"
-        )
-        assert high == []
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
+@pytest.fixture(scope="module")
+def slides(browser: "Browser", book: Path) -> "Iterator[Page]":
+    with watched(browser, book / "slides.html", width=1280) as tab:
+        yield tab
 
 
-def test_no_slide_is_a_lone_sentence(book: Path) -> None:
+def test_slides_fit_a_projector(slides: "Page") -> None:
+    slides.set_viewport_size({"width": 1280, "height": 720})
+    high = slides.evaluate(
+        "[...document.querySelectorAll('.slide')]"
+        ".filter((one) => one.scrollHeight > innerHeight).map((one) => one.id)"
+    )
+    assert high == []
+    assert slides.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_no_slide_is_a_lone_sentence(slides: "Page") -> None:
     """Below its heading and the question repeated, each has several sentences, or a figure."""
-    with driven() as browser, watched(browser, book / "slides.html", width=1280) as tab:
-        lone = tab.evaluate(
-            """[...document.querySelectorAll(".slide:not(.title)")].filter((one) => {
-              const parts = [...one.querySelectorAll(":is(p, li):not(.where, .soft, li p)")];
-              const texts = parts.map((part) => part.textContent.trim());
-              const sentences = texts.flatMap((text) => text.split(/[.?!:]\\s+/));
-              return !one.querySelector("figure") && sentences.length < 2;
-            }).map((one) => one.id)"""
-        )
-        assert lone == []
+    lone = slides.evaluate(
+        """[...document.querySelectorAll(".slide:not(.title)")].filter((one) => {
+          const parts = [...one.querySelectorAll(":is(p, li):not(.where, .soft, li p)")];
+          const texts = parts.map((part) => part.textContent.trim());
+          const sentences = texts.flatMap((text) => text.split(/[.?!:]\\s+/));
+          return !one.querySelector("figure") && sentences.length < 2;
+        }).map((one) => one.id)"""
+    )
+    assert lone == []
 
 
 def test_it_has_no_text_without_its_formulas(book: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
+from launched import Forked
 from regard.comparison.executors import run_locally
 from regard.comparison.folder import create_cell, read_outcome
 from regard.comparison.grid import CellSettings
@@ -33,13 +34,11 @@ AXES = (
 )
 CELLS, LINES = 4, 6
 """Cells, and lines of the metrics of each."""
-LONG = (*TINY, "training.steps=600", "training.checkpoint_every=100", "training.log_every=100")
+LONG = (*TINY, "training.steps=300", "training.checkpoint_every=50", "training.log_every=50")
 
 
-def start(out: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "regard", "compare", "mqar", *AXES, *LONG, "--out", str(out)]
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, stdout=quiet, stderr=quiet)
+def start(out: Path) -> Forked:
+    return Forked(0, ["-m", "regard", "compare", "mqar", *AXES, *LONG, "--out", str(out)])
 
 
 def children(parent: int) -> list[int]:

@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import axe, driven, violations, watched
+from browser import axe, violations, watched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +35,10 @@ def test_the_figures_hold(demo: Path) -> None:
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
 def test_the_report_fits_and_hinders_nobody(
-    width: int, scheme: Literal["light", "dark"], demo: Path
+    browser: "Browser", width: int, scheme: Literal["light", "dark"], demo: Path
 ) -> None:
     """The console stays empty, and nothing is fetched."""
-    with (
-        driven() as browser,
-        watched(browser, demo / "report.html", width=width, scheme=scheme) as tab,
-    ):
+    with watched(browser, demo / "report.html", width=width, scheme=scheme) as tab:
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         tab.evaluate(axe())
         assert violations(tab) == []

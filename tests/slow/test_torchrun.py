@@ -1,6 +1,6 @@
 """Several processes train one model as one process does.
 
-Most are forked (`forked.py`), which takes a second where torchrun takes four; torchrun itself
+Most are forked (`launched.py`), which takes a second where torchrun takes four; torchrun itself
 starts some.
 """
 
@@ -21,6 +21,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from launched import HELPERS, Forked, Process, environment, kill_all, workers
 from regard.runs.claim import newest_claim
 from tiny import MODEL
 from train_many import CASES, train_many
@@ -33,7 +34,6 @@ pytestmark = [
 ROUNDING = 1e-11
 """Of sums in float64 in another order."""
 LOG = Path("torchrun.log")
-HELPERS = Path(__file__).parents[1] / "helpers"
 STEPS = 120
 PRETRAINING = (
     *MODEL,
@@ -69,7 +69,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
     write_corpus(folder)
     with chdir(folder):
-        launch(1, command(folder, "run"))
+        train_alone(command(folder, "run"))
     return folder / "run"
 
 
@@ -97,7 +97,7 @@ def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> No
     write_corpus(tmp_path)
     steps = 100 * kills
     settings = f"training.steps={steps}"
-    launch(1, command(tmp_path, "alone", settings))
+    train_alone(command(tmp_path, "alone", settings))
     draw, victims = random.Random(kills), ("one", "launcher", "all")
     for processes, victim in islice(cycle(product((2, 3, 1), victims)), 0, 4 * kills, 4):
         arguments = command(tmp_path, "killed", settings, "--resume")
@@ -185,7 +185,10 @@ def test_processes_wait_for_the_slowest(tmp_path: Path) -> None:
 def test_processes_with_other_options_stop(name: str, own: str, tmp_path: Path) -> None:
     write_corpus(tmp_path)
     changed = f"rank = int(os.environ['RANK']); sys.argv.append({own})"
-    (line,) = failure(command(tmp_path, "run"), changed, start_torchrun)
+    if name == "recipe":  # torchrun itself, once
+        (line,) = failure(command(tmp_path, "run"), changed, start_torchrun)
+    else:
+        (line,) = failure(command(tmp_path, "run"), changed)
     assert f"process 1: has another {name} than process 0" in line
     assert "exitcode: 2" in LOG.read_text()
     assert not (tmp_path / "run").exists()
@@ -309,29 +312,23 @@ def launch(processes: int, arguments: Sequence[str], *, until: Path | None = Non
     assert process.returncode == (0 if until is None else -signal.SIGKILL), printed
 
 
-def start(processes: int, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-    return started([str(HELPERS / "forked.py"), str(processes), *arguments])
+def train_alone(arguments: Sequence[str]) -> None:
+    """Train in one process that isn't forked, so that its sets have an order of their own."""
+    subprocess.run([sys.executable, *arguments], env=environment(), check=True)
 
 
-def start_torchrun(
-    processes: int, arguments: Sequence[str], *flags: str
-) -> "subprocess.Popen[bytes]":
-    torchrun = ("-m", "torch.distributed.run", "--standalone")
-    return started([*torchrun, "--nproc-per-node", str(processes), *flags, *arguments])
+def start(processes: int, arguments: Sequence[str]) -> Process:
+    return Forked(processes, arguments, LOG)
 
 
-def started(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-    paths = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
+def start_torchrun(processes: int, arguments: Sequence[str], *flags: str) -> Process:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    command = [*torchrun, "--nproc-per-node", str(processes), *flags, *arguments]
     with LOG.open("wb") as log:  # a pipe would stay open in processes that outlive it
-        return subprocess.Popen(
-            [sys.executable, *arguments],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-            stdout=log,
-            stderr=log,
-        )
+        return subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
 
 
-def printed_by(process: "subprocess.Popen[bytes]", *, timeout: float) -> str:
+def printed_by(process: Process, *, timeout: float) -> str:
     process.wait(timeout)
     return LOG.read_text()
 
@@ -339,7 +336,7 @@ def printed_by(process: "subprocess.Popen[bytes]", *, timeout: float) -> str:
 def failure(
     arguments: Sequence[str],
     statements: str,
-    begin: Callable[[int, Sequence[str]], "subprocess.Popen[bytes]"] = start,
+    begin: Callable[[int, Sequence[str]], Process] = start,
 ) -> list[str]:
     """Run two processes, after statements in each, and return the lines of their failure."""
     process = begin(2, prepared(statements, arguments))
@@ -361,7 +358,7 @@ def write_corpus(folder: Path) -> None:
     (folder / "text.txt").write_text("".join(lines))
 
 
-def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
+def wait_for(path: Path, process: Process) -> None:
     deadline = time.monotonic() + 120
     while not path.exists():
         assert process.poll() is None, printed_by(process, timeout=0)
@@ -369,7 +366,7 @@ def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
         time.sleep(0.02)
 
 
-def kill(process: "subprocess.Popen[bytes]", victim: str, run: Path, draw: random.Random) -> None:
+def kill(process: Process, victim: str, run: Path, draw: random.Random) -> None:
     """Kill one process, the launcher or all of them, soon after they have begun to train."""
     earlier, before, deadline = claims(run), None, time.monotonic() + 120
     while process.poll() is None and (before is None or newest(run) == before):
@@ -400,18 +397,6 @@ def newest(run: Path) -> int:
         else []
     )
     return max(steps, default=0)
-
-
-def workers(launcher: int) -> list[int]:
-    """The processes that a launcher has started."""
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return [int(child) for child in children]
-
-
-def kill_all(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a launcher and its processes; the launcher first, which would reap them."""
-    for victim in (process.pid, *workers(process.pid)):
-        os.kill(victim, signal.SIGKILL)
 
 
 # Comparing
