@@ -97,14 +97,14 @@ def hovered(tab: "Page") -> str:
 
 def test_ticks_are_round_numbers(tab: "Page") -> None:
     for scale, expected in {
-        "linear(0.15, 0.98": [0.2, 0.4, 0.6, 0.8],
-        "linear(20, 600": [200, 400, 600],
-        "linear(0.5, 0.5": [0, 0.2, 0.4, 0.6, 0.8, 1],
-        "logarithmic(0.25, 5.3": [0.5, 1, 2, 5],
-        "logarithmic(300, 2e6": [1e3, 1e4, 1e5, 1e6],
-        "logarithmic(64, 91": [70, 80, 90],
+        "linear(0.15, 0.98, 0, 1)": [0.2, 0.4, 0.6, 0.8],
+        "linear(20, 600, 0, 1)": [200, 400, 600],
+        "linear(0.5, 0.5, 0, 1)": [0, 0.2, 0.4, 0.6, 0.8, 1],
+        "logarithmic(0.25, 5.3, 0, 1)": [0.5, 1, 2, 5],
+        "logarithmic(300, 2e6, 0, 1)": [1e3, 1e4, 1e5, 1e6],
+        "logarithmic(64, 91, 0, 1)": [70, 80, 90],
     }.items():
-        assert tab.evaluate(f"{scale}, 0, 1).ticks") == pytest.approx(expected), scale
+        assert tab.evaluate(f"{scale}.ticks") == pytest.approx(expected), scale
 
 
 def test_ticks_differ_in_their_texts(tab: "Page") -> None:

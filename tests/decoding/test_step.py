@@ -33,6 +33,7 @@ NEW = 8
 MODELS: list[dict[str, Any]] = [
     {"positions": RotaryConfig(), "qk_norm": True, "n_kv_heads": 2},
     {"positions": T5BiasConfig()},
+    {"positions": RotaryConfig(), "n_kv_heads": 1},
     {"positions": AlibiConfig(), "pattern": (LayerConfig(window=3), LayerConfig(window=5))},
     {"positions": ShawVectorsConfig()},
     *STACKS,

@@ -62,7 +62,8 @@ def axe() -> str:
     if found is None or found.origin is None:
         pytest.skip("axe-playwright-python isn't installed")
     script = (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
-    return f"{script}\naxe.configure({{ noHtml: true }});"  # not the text of each element it reads
+    # Results without the HTML of each element: `FOUND` adds that of the few that it returns.
+    return f"{script}\naxe.configure({{ noHtml: true }});"
 
 
 COLOR_RULES = ("color-contrast", "link-in-text-block")
@@ -86,7 +87,7 @@ FOUND = """async (options) => {
   const html = ({ target }) => document.querySelector(target).outerHTML.slice(0, 200);
   return [passes.length, violations.map(({ id, nodes }) => `${id}: ${html(nodes[0])}`)];
 }"""
-"""A script that returns the number of rules that hold, and each other with its first element."""
+"""A script that returns the number of rules that hold, and the others with their first elements."""
 
 
 def violations(tab: "Page", rules: Sequence[str] = (), *, without: Sequence[str] = ()) -> list[str]:

@@ -4,7 +4,7 @@ Each line of the input is a list as JSON: a folder, a file for all that is print
 processes, and the arguments of python: a script or a module, and its own. The number is that of the
 processes of one training, which a launcher starts as torchrun does, or 0 for a command that starts
 by itself. The answers are the id of the launcher or the command and, when it has ended, its exit
-code. There is one at a time. `launched.py` asks.
+code. One runs at a time. `launched.py` writes the lines.
 """
 
 import gc

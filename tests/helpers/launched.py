@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from select import select
@@ -37,6 +38,7 @@ def server() -> tuple[IO[bytes], IO[bytes]]:
     )
     atexit.register(started.wait)
     atexit.register(started.kill)  # before: the last one registered is called first
+    atexit.register(Forked.end_newest)
     assert started.stdin is not None
     assert started.stdout is not None
     return started.stdin, started.stdout
@@ -52,15 +54,24 @@ class Forked:
 
         `arguments` are python's: a script or a module, and its own.
         """
-        if (left := Forked._newest) and left.poll() is None:  # by a test that failed
-            kill_all(left)
-            left.wait()
+        Forked.end_newest()
         asked, self._answers = server()
         request = [str(Path.cwd()), str(log.absolute()), size, list(arguments)]
         asked.write(json.dumps(request).encode() + b"\n")
-        self.pid = int(self._answers.readline())
+        self.pid = self._answer()
         self.returncode: int | None = None
         Forked._newest = self
+
+    @staticmethod
+    def end_newest() -> None:
+        """Kill the newest process, and those that it has started, if a test has failed and left it.
+
+        A process that ends meanwhile has no id any more.
+        """
+        if (left := Forked._newest) and left.poll() is None:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                kill_all(left)
+            left.wait()
 
     def poll(self) -> int | None:
         """Return the exit code if the process has ended."""
@@ -84,8 +95,13 @@ class Forked:
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and select([self._answers], [], [], timeout)[0]:
-            self.returncode = int(self._answers.readline())
+            self.returncode = self._answer()
         return self.returncode
+
+    def _answer(self) -> int:
+        line = self._answers.readline()
+        assert line, "forked.py has ended"
+        return int(line)
 
 
 Process: TypeAlias = "subprocess.Popen[bytes] | Forked"

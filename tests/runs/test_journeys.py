@@ -42,7 +42,7 @@ def test_replaced_questions_are_not_those_of_the_training(
     assert api.evaluate(run, asked).in_training == 8
     pairs.write_text("Where was Leo Finch born?\tRome\n" * 4, "utf-8")
     for file in (asked, pairs):
-        with pytest.warns(UserWarning, match=r"other questions than the first of .*pairs\.tsv; "):
+        with pytest.warns(UserWarning, match=r"other than the first ones of .*pairs\.tsv; "):
             assert api.evaluate(run, file).in_training is None
     assert main.run(["calibrate", str(run.path), str(pairs), "--max-error", "50%"]) == 0
     assert "pairs.tsv holds other questions than in training" in capsys.readouterr().out

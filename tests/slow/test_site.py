@@ -179,7 +179,7 @@ def test_a_page_fits_and_hinders_nobody(
 
 
 def test_every_page_fits_a_phone(browser: "Browser") -> None:
-    """But for those that are opened above."""
+    """The pages of the test above are left out."""
     pages = {page for page in SITE.rglob("*.html") if LIVE not in page.as_posix()}
     pages -= {SITE / path for path in PAGES}
     with opened(browser, "index.html", width=390, scheme="dark") as tab:

@@ -148,10 +148,10 @@ def masked(
     """Return softmax attention under any mask and bias; zero for a query without allowed keys."""
     if (heads := query.size(1)) != key.size(1):
         plain = allowed is None and add is None and dropout is None
-        # Compiled loops repeat without copies; they read keys and values once for each head, which
-        # is slower from four heads on (AMD EPYC, Zen 5, 4,096 keys).
-        looped = torch.compiler.is_compiling() and heads == 2 * key.size(1)
-        if plain and not looped and query.size(2) == 1 and query.size(3) == value.size(3):
+        # On a CPU, compiled loops repeat without copies. They read keys and values once for each
+        # head, which is slower from four heads on (AMD EPYC, Zen 5, 4,096 keys).
+        loops = query.is_cpu and torch.compiler.is_compiling() and heads == 2 * key.size(1)
+        if plain and not loops and query.size(2) == 1 and query.size(3) == value.size(3):
             # Heads that share keys and values become queries of one head, without copies of them.
             grouped = query.view(len(query), key.size(1), -1, query.size(3))
             return sdpa(grouped, key, value, scale=scale).reshape(query.shape)

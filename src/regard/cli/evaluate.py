@@ -59,7 +59,7 @@ def evaluate(
     of `train text` or of packed corpora is scored on its held-out tokens, on other text, or on the
     held-out documents of another packed corpus. A run trained for a task is scored by that task: on
     PAIRS, on the rows held out of its file, or on the task's own test examples. Predictions in a
-    .jsonl or .csv file have confidences. The output says how many were in training, if known.
+    .jsonl or .csv file have confidences. Questions and rows of the training are counted, if known.
 
     After `regard calibrate`, the run abstains from doubtful questions. With a corpus index, each
     answer gets a verdict from the training text. With --edit, the edited model is scored without

@@ -207,7 +207,9 @@ def _training_questions(run: Run) -> list[Example]:
     found, changed = trained_questions(run)
     if changed:
         names = ", ".join(map(str, dict.fromkeys(changed)))
-        raise UserError(f"{run.path}: was trained on other questions than the first of {names}")
+        raise UserError(
+            f"{run.path}: was trained on questions other than the first ones of {names}"
+        )
     return list(chain(*found.values()))
 
 
