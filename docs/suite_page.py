@@ -41,7 +41,8 @@ NOTES = {
     "convolution (0), a layer can't combine a token with its predecessor. The rows of `rwkv7` are "
     "of its earlier initial decays, exp(−0.30) per token; with its present ones, it recalls: 0.951 "
     "at a rate of 0.003 (three seeds, AMD EPYC, Zen 5). Over five seeds, `kimi-delta` has a mean "
-    "of 0.81, and 0.95 with slower initial decays ([attention](attention.md#gated-linear-recurrences)).",
+    "of 0.81, and 0.95 with slower initial decays "
+    "([attention](attention.md#gated-linear-recurrences)).",
 }
 """Remarks on a suite, below the introduction."""
 UNTIMED = ("recurrences",)
