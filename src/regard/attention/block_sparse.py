@@ -258,7 +258,7 @@ class BigBird(BlockSparse):
             return super()._attend_cache(query, cache, before, bias)
         plain = bias is None and not torch.compiler.is_compiling()
         if plain and cache.is_even and not cache.is_empty:
-            attended = self._attended_from(query, cache.longest - 1)
+            attended = self._attended(query, cache.longest - 1)
             if attended.shape[-1] == cache.longest:
                 return super()._attend_cache(query, cache, before, bias)
             return self._attend_slots(query, cache, attended)
@@ -283,7 +283,7 @@ class BigBird(BlockSparse):
             scale=self.scale(query.shape[-1]),
         )
 
-    def _attended_from(self, query: Queries, position: int) -> Int[Tensor, "1 heads keys"]:
+    def _attended(self, query: Queries, position: int) -> Int[Tensor, "1 heads keys"]:
         """Return the positions that a query at a position attends to."""
         own, options = position // self.block_size, self._table_options(query.shape[1], causal=True)
         before = torch.from_numpy(_tokens_before(options, own, self.block_size)).to(query.device)

@@ -166,8 +166,8 @@ class Forgetting(Softmax):
         last = (state.sums.length - 1).clamp_min(0)[:, None, None, None]
         before = state.sums.keys.gather(2, last.expand(-1, self.heads, -1, -1)).squeeze(-1)
         new = _sums(log_forget) + before * (state.length > 0)[:, None, None]
-        none = new.new_empty(*new.shape, 0)
-        sums = state.sums.append(new[..., None], none, attention_mask)
+        each = new.unsqueeze(-1)
+        sums = state.sums.append(each, each, attention_mask)
         call = query, key, value, state.cache, attention_mask
         if state.cache.is_empty:
             out, cache = super()._extend(*call, bias, log_forget=log_forget)

@@ -406,11 +406,14 @@ def highest(
     """Return which scores are no less than the k-th highest of the allowed ones, up to rounding."""
     least = torch.finfo(scores.dtype).min
     barred = scores if allowed is None else scores.masked_fill(~allowed, least)
-    return barred >= lowest_of(barred, k)
+    return barred >= kth_highest(barred, k)
 
 
-def lowest_of(scores: Float[Tensor, "*rows keys"], k: int) -> Float[Tensor, "*rows 1"]:
-    """Return the lowest numbers that may be equal to the k-th highest scores, up to rounding."""
+def kth_highest(scores: Float[Tensor, "*rows keys"], k: int) -> Float[Tensor, "*rows 1"]:
+    """Return the k-th highest score of each row, lowered by what may be rounding.
+
+    With fewer scores, the lowest.
+    """
     # No branch, of which a compiled step would keep one.
     k = torch.sym_min(k, scores.shape[-1])
     return just_below(scores.topk(k).values[..., -1:])

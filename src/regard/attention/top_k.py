@@ -22,7 +22,7 @@ from regard.attention.softmax import (
     WideScoreAttention,
     highest,
     just_below,
-    lowest_of,
+    kth_highest,
     softmax,
 )
 from regard.attention.state import CachedState, KeyValueCache, State, StateShape
@@ -60,7 +60,7 @@ class TopK(WideScoreAttention):
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         if allowed is not None:
             return softmax(scores, highest(scores, allowed, self.k) & allowed)
-        return scores.masked_fill(scores < lowest_of(scores, self.k), -inf).softmax(-1)
+        return scores.masked_fill(scores < kth_highest(scores, self.k), -inf).softmax(-1)
 
 
 IndexScores = Float[Tensor, "batch 1 queries keys"]
@@ -218,7 +218,7 @@ class IndexedTopK(Softmax):
         assert isinstance(state, IndexedState)
         before, cache = state.cache, state.cache.append(key, value, attention_mask)
         index_key = gates["index_key"]
-        index = state.index.append(index_key, index_key[..., :0], attention_mask)
+        index = state.index.append(index_key, index_key, attention_mask)
         new = IndexedState(cache, index)
         if before.is_empty:
             mask = Mask(alignment="start", window_size=cache.window_size)

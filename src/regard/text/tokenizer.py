@@ -113,8 +113,8 @@ class Tokenizer:
         native.no_padding()
         native.encode_special_tokens = True  # as ordinary text; not a part of the file
         ids = {role: native.token_to_id(name) for role, name in names.items()}
-        for role in (role for role, token in ids.items() if token is None):
-            raise ValueError(f"no {names[role]}, its {role}_token")
+        if missing := [role for role, token in ids.items() if token is None]:
+            raise ValueError(f"no {names[missing[0]]}, its {missing[0]}_token")
         self.native, self.special = native, msgspec.convert(ids | special, SpecialTokens)
         self._settings = {f"{role}_token": name for role, name in names.items()} | special
         self._unknown: ByteFallback = unknown
