@@ -171,6 +171,7 @@ def test_an_interrupted_packing_continues(
         with pytest.raises(Killed):
             packed(tmp_path / "packed", spec_of(lines))
         assert not (tmp_path / "packed").exists()
+        (tmp_path / ".packed.partial/.progress.json.1.partial").write_text("{")
         interrupt_after(patched, 1)
         with pytest.raises(Killed):  # again, from there
             packed(tmp_path / "packed", spec_of(lines))

@@ -238,6 +238,8 @@ def _begin(spec: TextSpec, folder: Path) -> PackProgress:
     except (OSError, ValueError):
         saved = None
     if saved is not None and saved.fingerprint == spec.fingerprint:
+        for path in folder.glob(".*.partial"):  # which a killed process has left half-written
+            path.unlink()
         return saved
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
