@@ -96,7 +96,7 @@ def assert_both_work(tab: "Page") -> None:
     second.get_by_role("heading", name="second").wait_for()
     first.get_by_role("button", name="open layer 1, head 0").click()
     first.get_by_role("application").hover()
-    assert " attends to " in first.get_by_role("status").inner_text()
+    first.get_by_role("status").filter(has_text=" attends to ").wait_for(state="attached")
     pressed = second.get_by_role("button", name="Matrix", exact=True).get_attribute("aria-pressed")
     assert pressed == "true"
 

@@ -12,6 +12,9 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+PATIENCE = 180_000
+"""Milliseconds that a page may take on a busy machine."""
+
 
 def chromium() -> str:
     for name in ("chromium", "chromium-browser", "google-chrome"):
@@ -41,6 +44,7 @@ def watched(
     asked: list[str] = []
     told: list[str] = []
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE)
     tab = context.new_page()
     tab.on("request", lambda request: asked.append(request.url))
     tab.on("console", lambda message: told.append(message.text))

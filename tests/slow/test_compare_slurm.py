@@ -82,13 +82,14 @@ def start_scheduler(cell: Path, jobs: Path) -> "subprocess.Popen[bytes]":
 
 def training_process(cell: Path, jobs: Path) -> int:
     """Wait for the first checkpoint of a cell; return the id of the process that trains it."""
+    found: list[int] = []
+    while not found:  # before the checkpoint: reading all processes takes a while
+        paths = Path("/proc").glob("[0-9]*/cmdline")
+        found = [int(path.parent.name) for path in paths if is_task(path, jobs)]
+        time.sleep(0.01)
     while not list((cell / "checkpoints").glob("*")):
         time.sleep(0.01)
-    (pid,) = (
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if is_task(path, jobs)
-    )
+    (pid,) = found
     return pid
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from browser import axe, violations
+from browser import PATIENCE, axe, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -156,6 +156,7 @@ def opened(
     fetched: list[str] = []
     errors: list[str] = []
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE)
     tab = context.new_page()
     tab.on("request", lambda request: fetched.append(request.url))
     tab.on("pageerror", lambda error: errors.append(str(error)))
