@@ -19,7 +19,14 @@ import regard
 from plans import plan_named
 from regard import api
 from regard.comparison import plan
-from regard.comparison.folder import Sweep, join_sweep, read_cells, save_sweep
+from regard.comparison.folder import (
+    Sweep,
+    join_sweep,
+    locked,
+    read_cells,
+    remove_cell,
+    save_sweep,
+)
 from regard.comparison.grid import CellSettings, Grid, Refused
 from regard.comparison.plan import estimate, plan_comparison
 from regard.comparison.scheduler import add_to_comparison, choose_executor, train_comparison
@@ -350,6 +357,31 @@ def test_failed_cells_are_replaced_when_their_code_is_corrected(tmp_path: Path) 
     found = trained(grid, tmp_path / "sweep")
     assert [record["seeds"] for record in found.table()] == [1, 1]
     assert not found.failures()
+
+
+def test_a_kill_leaves_no_half_deleted_cell(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell without its outcome.json, but with its config.toml, refused every later command."""
+    first, *others = read_cells(sweep)
+
+    def killed(path: Path) -> None:
+        (path / "outcome.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.comparison.folder.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_cell(first.path)
+    assert read_cells(sweep) == others
+    with locked(sweep):
+        assert not list((sweep / "cells").glob(".*"))
+
+
+def test_a_run_is_added_without_half_written_files(sweep: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    plan_named("mqar", out=run, settings=(*TINY, f"{LR}=0.001", "seed=7")).execute(OPTIONS)
+    (run / ".metrics.jsonl.1.partial").write_text("{", encoding="utf-8")
+    add_to_comparison(sweep, [run])
+    assert not list(sweep.rglob(".*.partial"))
 
 
 def test_a_refusal_ends_when_its_values_are_trained(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_runs_are_found_where_they_lie(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no trained run"):
         find_runs(tmp_path / "nowhere")
-    for place in ("b", "a/deep", "weights only", "untrained"):
+    for place in ("b", "a/deep", "cells/.copy.partial", "weights only", "untrained"):
         (tmp_path / place).mkdir(parents=True)
         if place != "weights only":
             (tmp_path / place / "config.toml").touch()

@@ -37,6 +37,7 @@ from regard.text.packed import (
     PackedCorpus,
     TextSpec,
     held_out_documents,
+    link_corpus,
     open_packed,
 )
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -193,6 +194,31 @@ def test_the_progress_of_another_text_is_not_continued(
     lines.write_text("Another text.\nOf two lines.\n", "utf-8")
     corpus = packed(tmp_path / "packed", spec_of(lines, validation=0))
     assert texts_of(corpus, corpus.training) == ["Another text.", "Of two lines."]
+
+
+def test_a_link_that_was_killed_is_not_taken_for_a_packed_corpus(
+    tmp_path: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = packed(tmp_path / "whole", spec_of(lines))
+    (whole.path / ".packed.json.1.partial").write_text("{", "utf-8")
+    n_files = len(list(whole.path.iterdir())) - 1
+    for linked in range(n_files):
+        calls = iter(range(n_files))
+
+        def killed(source: str, target: str, calls: Any = calls, most: int = linked) -> None:
+            if next(calls) == most:
+                raise Killed
+            os.link(source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("regard.text.packed._link", killed)
+            with pytest.raises(Killed):
+                link_corpus(whole.path, tmp_path / "packed")
+        corpus = packed(tmp_path / "packed", spec_of(lines))
+        assert texts_of(corpus, corpus.training) == texts_of(whole, whole.training)
+        shutil.rmtree(corpus.path)
+    link_corpus(whole.path, tmp_path / "packed")
+    assert not list((tmp_path / "packed").glob(".*"))
 
 
 def test_the_same_command_again_changes_nothing(tmp_path: Path, lines: Path) -> None:

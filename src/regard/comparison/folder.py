@@ -159,6 +159,8 @@ def locked(out: Path) -> Iterator[None]:
         "--out"
     )
     with hold_lock(out / ".lock", busy):
+        for unfinished in (out / "cells").glob(".*.partial"):  # of a killed command
+            shutil.rmtree(unfinished, ignore_errors=True)
         yield
 
 
@@ -282,6 +284,13 @@ def cell_path(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
     return out / "cells" / fingerprint(recipe, settings)
 
 
+def remove_cell(path: Path) -> None:
+    """Delete the folder of a cell; a kill leaves the whole cell or none."""
+    removed = path.with_name(f".{path.name}.partial")
+    path.rename(removed)
+    shutil.rmtree(removed)
+
+
 def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
     """Copy a separately trained run into the folder, as a cell.
 
@@ -303,7 +312,8 @@ def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
 
 def _copy(run: Path, target: Path) -> None:
     try:
-        shutil.copytree(run, target, ignore=shutil.ignore_patterns("tensorboard", "outcome.json"))
+        left_out = shutil.ignore_patterns("tensorboard", "outcome.json", ".*.partial")
+        shutil.copytree(run, target, ignore=left_out)
     except shutil.Error as error:  # of all files
         shutil.rmtree(target, ignore_errors=True)
         file, _, reason = error.args[0][0]

@@ -1,6 +1,5 @@
 """Run a comparison: write its cells, train them with an executor, and tabulate the results."""
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from regard.comparison.folder import (
     plain_values,
     read_cell,
     read_cells,
+    remove_cell,
     require_equal,
     save_sweep,
 )
@@ -81,7 +81,7 @@ def train_comparison(
         require_equal([*kept, *map(_read_added, add)], new, sweep)
         save_sweep(out, sweep)
         for cell in outdated:
-            shutil.rmtree(cell.path)
+            remove_cell(cell.path)
         cells = [create_cell(out, recipe, settings) for recipe in planned.recipes]
         cells += [add_run(out, run, settings) for run in add]
         _train(out, cells, executor)

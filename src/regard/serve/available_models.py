@@ -85,13 +85,14 @@ def find_models(names: Sequence[str]) -> list[AvailableModel]:
 
 
 def find_runs(folder: Path) -> list[str]:
-    """Return all trained runs below a folder.
+    """Return all trained runs below a folder; those in hidden folders are unfinished copies.
 
     Raises:
         UserError: there are none.
     """
     found = sorted(weights.parent for weights in folder.rglob("model.safetensors"))
-    runs = [str(path) for path in found if (path / "config.toml").is_file()]
+    shown = (p for p in found if not any(x.startswith(".") for x in p.relative_to(folder).parts))
+    runs = [str(path) for path in shown if (path / "config.toml").is_file()]
     if not runs:
         raise UserError(f"{folder}: holds no trained run; name some, or train one: regard demo")
     return runs

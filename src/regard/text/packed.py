@@ -306,10 +306,15 @@ def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
 
 
 def link_corpus(source: Path, target: Path) -> None:
-    """Copy a packed corpus to a folder, by hard links where the disk supports them."""
+    """Copy a packed corpus to a folder, by hard links where the disk supports them.
+
+    The header comes last: by it, `pack_corpus` recognizes a complete folder of the same name.
+    """
     unfinished = target.with_name(f".{target.name}.partial")
     shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(source, unfinished, copy_function=_link)
+    left_out = shutil.ignore_patterns(PACKED, ".*.partial")
+    shutil.copytree(source, unfinished, copy_function=_link, ignore=left_out)
+    _link(str(source / PACKED), str(unfinished / PACKED))
     shutil.rmtree(target, ignore_errors=True)
     unfinished.rename(target)
 
