@@ -302,8 +302,7 @@ def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
         raise UserError(f"--add {run}: was not trained for a task, so it can't be scored")
     target = cell_path(out, recipe, settings)
     if not target.exists():
-        partial = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = target.with_name(f".{target.name}.partial")  # `locked` removes older ones
         _copy(run, partial)
         write_file(partial / "cell.json", msgspec.json.encode(settings))
         partial.rename(target)
