@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Modules and tests are compiled once, not again in each process that runs them.
 export PYTHONDONTWRITEBYTECODE :=
-# Tests run side by side, on a core each.
+# Tests run side by side, on a core each. One that takes a quarter of an hour prints where it is.
 OMP_NUM_THREADS ?= 1
-SIDE_BY_SIDE := $(BIN)/pytest -n auto --maxprocesses 8
+SIDE_BY_SIDE := $(BIN)/pytest -n auto --maxprocesses 8 -o faulthandler_timeout=900
 PYTEST := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(SIDE_BY_SIDE)
 # Those whose numbers depend on how a machine adds.
 NUMERICAL := $(addprefix tests/,attention data decoding evaluation explorer huggingface metrics models positions text training)

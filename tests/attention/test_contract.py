@@ -1,5 +1,8 @@
 """Every mechanism keeps the contract: those of Regard, and those of installed packages."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -15,8 +18,8 @@ from regard.attention.contract_cases import Cases
 from regard.attention.gates import Gate
 from regard.attention.registry import find, mechanisms
 
-INDUCTOR = {"softmax", "elu", "gated-deltanet"}
-"""Compiled to machine code: one of each family. Of the others, the compiler traces the graphs."""
+INDUCTOR = ("softmax", "elu", "gated-deltanet")
+"""Compiled to machine code: one of each family. Of all, the compiler traces the graphs."""
 ROUGH = {"polynomial", "fourier", "favor-trigonometric", "favor-hyperbolic"}
 """Kernel attention whose gradients are compared with differences in the slow tests alone.
 
@@ -39,14 +42,30 @@ def each() -> Iterator[Any]:
 @pytest.mark.filterwarnings(r"ignore:.*torch\.jit:DeprecationWarning")  # torch's own use of it
 @pytest.mark.parametrize(("name", "dtype"), list(each()))
 def test_every_mechanism_keeps_the_contract(name: str, dtype: torch.dtype) -> None:
-    backend = "inductor" if name in INDUCTOR else "aot_eager"
-    outcomes = list(check(mechanisms()[name], dtype=dtype, backend=backend))
+    outcomes = list(check(mechanisms()[name], dtype=dtype))
     assert len(outcomes) > 50
     if name in BUILT_IN:
         assert any(outcome.check == "equals its reference" for outcome in outcomes)
     compiled = [outcome for outcome in outcomes if outcome.check.startswith("compiled")]
     assert len(compiled) == 2 * (dtype == torch.float32)
     assert [outcome for outcome in outcomes if outcome.failure] == []
+
+
+@pytest.mark.slow
+def test_compiled_to_machine_code_they_keep_the_contract() -> None:
+    """In a process of its own, as users check: a fault of machine code says where it was."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-X", "faulthandler", "-m", "regard"),
+            *("attention", "check", *INDUCTOR, "--precision", "float32", "--inductor"),
+        ],
+        check=False,
+        env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 KERNELS = [name for name, known in mechanisms().items() if known.type is KernelAttention]
