@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Modules and tests are compiled once, not again in each process that runs them.
 export PYTHONDONTWRITEBYTECODE :=
-# Tests run side by side, on a core each. One that takes a quarter of an hour prints where it is.
+# Tests run side by side, on a core each.
 OMP_NUM_THREADS ?= 1
-SIDE_BY_SIDE := $(BIN)/pytest -n auto --maxprocesses 8 -o faulthandler_timeout=900
+SIDE_BY_SIDE := $(BIN)/pytest -n auto --maxprocesses 8
 PYTEST := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(SIDE_BY_SIDE)
 # Those whose numbers depend on how a machine adds.
 NUMERICAL := $(addprefix tests/,attention data decoding evaluation explorer huggingface metrics models positions text training)
@@ -87,7 +87,7 @@ build/book/index.html: $(shell find src/regard docs -type f -not -name '*.pyc') 
 findings: setup ## Measure all studies again, for the package and the docs; trained ones over 5 seeds (hours)
 	$(BIN)/python docs/make_findings.py
 	$(BIN)/python docs/study_pages.py
-	$(BIN)/pytest -m findings
+	$(BIN)/pytest -m findings -o faulthandler_timeout=0
 
 prose: setup ## Check the prose of all pages with proselint
 	$(BIN)/pip install --quiet --disable-pip-version-check 'proselint>=0.16'

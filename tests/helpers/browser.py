@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 PATIENCE = 180_000
 """Milliseconds that a page may take on a busy machine."""
@@ -43,13 +43,18 @@ def watched(
     """A page of a file, which fetches nothing else, and of which the console tells nothing."""
     asked: list[str] = []
     told: list[str] = []
+
+    def answer(dialog: "Dialog") -> None:
+        told.append(dialog.message)
+        dialog.dismiss()  # until then, the page stands still, and all that asks it
+
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(PATIENCE)
     tab = context.new_page()
     tab.on("request", lambda request: asked.append(request.url))
     tab.on("console", lambda message: told.append(message.text))
     tab.on("pageerror", lambda error: told.append(str(error)))
-    tab.on("dialog", lambda dialog: told.append(dialog.message))
+    tab.on("dialog", answer)
     tab.goto(page.as_uri())
     yield tab
     context.close()

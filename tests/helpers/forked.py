@@ -7,6 +7,7 @@ by itself. The answers are the id of the launcher or the command and, when it ha
 code. One runs at a time. `launched.py` writes the lines.
 """
 
+import ctypes
 import gc
 import json
 import os
@@ -21,6 +22,7 @@ from torch._C._distributed_c10d import TCPStore
 import regard.cli.train  # what a training imports
 import regard.training.loop
 import regard.training.sharded  # noqa: F401
+from regard.comparison.worker import PR_SET_PDEATHSIG
 
 HOST = "127.0.0.1"
 PATIENCE = 30
@@ -29,11 +31,13 @@ PATIENCE = 30
 
 def main() -> None:
     """Start what the input asks for."""
+    end_with_parent()
     gc.freeze()  # collections would read, and thus copy, what all processes share
     for line in sys.stdin:
         folder, log, size, arguments = json.loads(line)
         process = os.fork()
         if process == 0:
+            end_with_parent()
             os.chdir(folder)
             redirect(log)
             if size:
@@ -44,6 +48,11 @@ def main() -> None:
         print(process, flush=True)
         _, status = os.waitpid(process, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def end_with_parent() -> None:
+    """Be killed when the process that has started this one ends, be it by a crash."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def redirect(log: str) -> None:

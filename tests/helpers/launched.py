@@ -91,7 +91,8 @@ class Forked:
     def kill(self) -> None:
         """Kill the process, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(self.pid, signal.SIGKILL)
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and select([self._answers], [], [], timeout)[0]:
@@ -116,4 +117,5 @@ def workers(launcher: int) -> list[int]:
 def kill_all(process: Process) -> None:
     """Kill a launcher and its processes; the launcher first, which would reap them."""
     for victim in (process.pid, *workers(process.pid)):
-        os.kill(victim, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(victim, signal.SIGKILL)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import axe, violations
+from browser import PATIENCE, axe, violations
 from regard import edits
 from regard.explorer import page as pages
 from tiny import Command, succeeded
@@ -51,7 +51,7 @@ def opened(
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(PATIENCE)
     page.goto(f"http://127.0.0.1:{port}/")
     field(page, "Model").locator("option").nth(5).wait_for(state="attached")
     yield page

@@ -10,7 +10,7 @@ import sys
 import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -72,9 +72,13 @@ def test_requests_dropped_by_ctrl_c_are_no_errors(
 
 def test_ctrl_c_ends_the_server_while_it_writes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "serve", str(save_run(tmp_path / "run", "long"))]
-    with subprocess.Popen(
-        [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        subprocess.Popen(
+            [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process,
+        ExitStack() as at_the_end,
+    ):
+        at_the_end.callback(process.kill)
         assert process.stdout is not None
         assert process.stdout.readline() == "Models: run\n"
         url = process.stdout.readline().split()[1]

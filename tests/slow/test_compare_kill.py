@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_kills_all_over_the_training_change_nothing(kills: int, tmp_path: Path) 
     draw = random.Random(kills)
     process = start(killed)
     for kill in range(kills):
-        reached = CELLS * LINES * kill / kills
+        reached = CELLS * LINES * kill / (kills + 1)
         while lines(killed) < reached or not (workers := children(process.pid)):
             assert process.poll() is None, "it ended before it was killed"
             time.sleep(0.01)
@@ -102,20 +102,25 @@ def lines(out: Path) -> int:
 
 def test_a_worker_that_outlives_its_command_writes_nothing(tmp_path: Path) -> None:
     """It is stopped in its training, and goes on after another has ended the cell."""
-    steps = ("training.steps=400", "training.checkpoint_every=100", "training.log_every=50")
+    steps = ("training.steps=1000", "training.checkpoint_every=100", "training.log_every=50")
     recipe = find_recipe("mqar", [*TINY, *steps])
     cell = create_cell(tmp_path, recipe, CellSettings(device="cpu"))
     alone = create_cell(tmp_path / "alone", recipe, CellSettings(device="cpu"))
     list(run_locally([alone], jobs=1, log=tmp_path / "log"))
     command = [sys.executable, "-m", "regard.comparison.worker", str(os.getpid())]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as orphan:
+    with (
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as orphan,
+        ExitStack() as at_the_end,
+    ):
+        at_the_end.callback(orphan.kill)
         assert orphan.stdin is not None
         assert orphan.stdout is not None
         assert orphan.stderr is not None
         orphan.stdin.write(f"{cell}\n".encode())
         orphan.stdin.flush()
         while not (cell / "checkpoints").exists():
+            assert orphan.poll() is None
             time.sleep(0.01)
         stop(orphan, cell)
         list(run_locally([cell], jobs=1, log=tmp_path / "log"))

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -80,14 +81,16 @@ def start_scheduler(cell: Path, jobs: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", code, str(cell), str(jobs)])
 
 
-def training_process(cell: Path, jobs: Path) -> int:
+def training_process(cell: Path, jobs: Path, scheduler: "subprocess.Popen[bytes]") -> int:
     """Wait for the first checkpoint of a cell; return the id of the process that trains it."""
     found: list[int] = []
     while not found:  # before the checkpoint: reading all processes takes a while
+        assert scheduler.poll() is None
         paths = Path("/proc").glob("[0-9]*/cmdline")
         found = [int(path.parent.name) for path in paths if is_task(path, jobs)]
         time.sleep(0.01)
     while not list((cell / "checkpoints").glob("*")):
+        assert scheduler.poll() is None
         time.sleep(0.01)
     (pid,) = found
     return pid
@@ -110,8 +113,9 @@ def signal_between_writes(pid: int, cell: Path, number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR2], ids=["killed", "preempted"])
 def test_a_cell_resumes_in_another_job(number: int, uninterrupted: Path, tmp_path: Path) -> None:
     cell, jobs = make_cell(tmp_path), tmp_path / "jobs"
-    with start_scheduler(cell, jobs) as scheduler:
-        os.kill(training_process(cell, jobs), number)
+    with start_scheduler(cell, jobs) as scheduler, ExitStack() as at_the_end:
+        at_the_end.callback(scheduler.kill)
+        os.kill(training_process(cell, jobs, scheduler), number)
         assert scheduler.wait() == 0
     check(cell, uninterrupted)
 
@@ -130,8 +134,9 @@ def test_a_job_that_outlives_its_command_writes_nothing(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     cell, jobs = make_cell(tmp_path), tmp_path / "jobs"
-    with start_scheduler(cell, jobs) as scheduler:
-        orphan = training_process(cell, jobs)
+    with start_scheduler(cell, jobs) as scheduler, ExitStack() as at_the_end:
+        at_the_end.callback(scheduler.kill)
+        orphan = training_process(cell, jobs, scheduler)
         signal_between_writes(orphan, cell, signal.SIGSTOP)
         scheduler.kill()
     list(run_on_slurm([cell], LOCAL, folder=jobs, threads=1, jobs=None))

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -34,6 +34,10 @@ pytestmark = [
 ROUNDING = 1e-11
 """Of sums in float64 in another order."""
 LOG = Path("torchrun.log")
+PATIENCE = 600
+"""Seconds that processes may take on a busy machine."""
+TORCHRUNS: list["subprocess.Popen[bytes]"] = []
+"""Those of this test."""
 STEPS = 120
 PRETRAINING = (
     *MODEL,
@@ -49,8 +53,14 @@ PRETRAINING = (
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    yield
+    while TORCHRUNS:
+        process = TORCHRUNS.pop()
+        if process.poll() is None:  # the test has failed
+            kill_all(process)
+            process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -144,17 +154,17 @@ def test_torchrun_resumes_by_itself(reference: Path, tmp_path: Path) -> None:
     process = start_torchrun(2, arguments, "--max-restarts", "2")
     wait_for(tmp_path / "killed/checkpoints/20", process)
     os.kill(workers(process.pid)[-1], signal.SIGKILL)
-    assert process.wait(120) == 0
+    assert process.wait(PATIENCE) == 0
     require_close(tmp_path / "killed", reference)
 
 
 def test_a_dead_process_is_named(tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    process = start_torchrun(3, command(tmp_path, "run", "training.steps=100000"))
+    process = start_torchrun(3, command(tmp_path, "run", "training.steps=5000"))
     wait_for(tmp_path / "run/checkpoints/20", process)
     victim = workers(process.pid)[1]
     os.kill(victim, signal.SIGKILL)
-    printed = printed_by(process, timeout=30)
+    printed = printed_by(process, timeout=PATIENCE)
     (line,) = [line for line in printed.splitlines() if line.startswith("regard: process")]
     assert f"(pid {victim}) ended" in line
     assert "--resume" in line
@@ -308,7 +318,7 @@ def launch(processes: int, arguments: Sequence[str], *, until: Path | None = Non
     if until is not None:
         wait_for(until, process)
         kill_all(process)
-    printed = printed_by(process, timeout=240)
+    printed = printed_by(process, timeout=PATIENCE)
     assert process.returncode == (0 if until is None else -signal.SIGKILL), printed
 
 
@@ -325,7 +335,9 @@ def start_torchrun(processes: int, arguments: Sequence[str], *flags: str) -> Pro
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
     command = [*torchrun, "--nproc-per-node", str(processes), *flags, *arguments]
     with LOG.open("wb") as log:  # a pipe would stay open in processes that outlive it
-        return subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+    TORCHRUNS.append(process)
+    return process
 
 
 def printed_by(process: Process, *, timeout: float) -> str:
@@ -340,7 +352,7 @@ def failure(
 ) -> list[str]:
     """Run two processes, after statements in each, and return the lines of their failure."""
     process = begin(2, prepared(statements, arguments))
-    printed = printed_by(process, timeout=180)
+    printed = printed_by(process, timeout=PATIENCE)
     assert process.returncode
     return [line for line in printed.splitlines() if line.startswith("regard:")]
 
@@ -359,7 +371,7 @@ def write_corpus(folder: Path) -> None:
 
 
 def wait_for(path: Path, process: Process) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not path.exists():
         assert process.poll() is None, printed_by(process, timeout=0)
         assert time.monotonic() < deadline
@@ -368,7 +380,7 @@ def wait_for(path: Path, process: Process) -> None:
 
 def kill(process: Process, victim: str, run: Path, draw: random.Random) -> None:
     """Kill one process, the launcher or all of them, soon after they have begun to train."""
-    earlier, before, deadline = claims(run), None, time.monotonic() + 120
+    earlier, before, deadline = claims(run), None, time.monotonic() + PATIENCE
     while process.poll() is None and (before is None or newest(run) == before):
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -382,7 +394,7 @@ def kill(process: Process, victim: str, run: Path, draw: random.Random) -> None:
             process.kill()  # the processes go on, until another attempt claims the run
         case _:
             kill_all(process)
-    process.wait(60)
+    process.wait(PATIENCE)
 
 
 def claims(run: Path) -> int:
