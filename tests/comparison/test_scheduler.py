@@ -6,6 +6,7 @@
 import dataclasses
 import json
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -143,12 +144,17 @@ def test_a_run_made_by_hand_joins(tmp_path: Path) -> None:
     settings = (*TINY, f"{KIND}=elu", f"{LR}=0.001", "seed=2")
     plan_named("mqar", out=run, settings=settings).execute(OPTIONS)
     before = contents(run)
+    for path in (run, *run.rglob("*")):
+        path.chmod(path.stat().st_mode & ~stat.S_IWUSR)
     trained(tiny_grid(tune={}, seeds=2, settings=(*TINY, f"{LR}=0.001")), tmp_path / "sweep")
     found = add_to_comparison(tmp_path / "sweep", [run, run])
     assert [record["seeds"] for record in found.table()] == [2, 3]
     assert contents(run) == before
     (cell,) = (cell for cell in found.cells if cell.seed == 2)
     assert (cell.path / "model.safetensors").read_bytes() == before["model.safetensors"]
+    assert all(path.stat().st_mode & stat.S_IWUSR for path in (cell.path, *cell.path.iterdir()))
+    (cell.path / "config.toml").unlink()  # as a kill leaves a cell that is created
+    assert add_to_comparison(tmp_path / "sweep", [run]).table() == found.table()
 
 
 def test_a_run_that_differs_does_not_join(sweep: Path, tmp_path: Path) -> None:

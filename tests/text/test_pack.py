@@ -7,6 +7,7 @@ import gzip
 import lzma
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -37,8 +38,10 @@ from regard.text.packed import (
     PackedCorpus,
     TextSpec,
     held_out_documents,
+    is_packed,
     link_corpus,
     open_packed,
+    remove_corpus,
 )
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
@@ -219,6 +222,35 @@ def test_a_link_that_was_killed_is_not_taken_for_a_packed_corpus(
         shutil.rmtree(corpus.path)
     link_corpus(whole.path, tmp_path / "packed")
     assert not list((tmp_path / "packed").glob(".*"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions, and few links")
+def test_read_only_and_linked_files_are_linked(tmp_path: Path, lines: Path) -> None:
+    whole = packed(tmp_path / "whole", spec_of(lines))
+    (whole.path / "training.bin").rename(tmp_path / "stored.bin")
+    (whole.path / "training.bin").symlink_to("../stored.bin")
+    whole.path.chmod(0o555)
+    (tmp_path / "disk" / "empty").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("disk/empty")
+    link_corpus(whole.path, tmp_path / "linked")
+    corpus = open_packed(tmp_path / "linked")
+    assert texts_of(corpus, corpus.training) == texts_of(whole, whole.training)
+    assert (tmp_path / "linked").is_symlink()
+    assert (tmp_path / "disk/empty").stat().st_mode & stat.S_IWUSR
+
+
+def test_a_removal_that_was_killed_leaves_no_corpus(
+    tmp_path: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = packed(tmp_path / "whole", spec_of(lines))
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(Killed):
+        remove_corpus(whole.path)
+    assert not is_packed(whole.path)
 
 
 def test_the_same_command_again_changes_nothing(tmp_path: Path, lines: Path) -> None:

@@ -9,6 +9,7 @@ cells/FINGERPRINT/     a run folder, with these additional files:
 
 import json
 import shutil
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -301,7 +302,8 @@ def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
     if recipe.task is None:
         raise UserError(f"--add {run}: was not trained for a task, so it can't be scored")
     target = cell_path(out, recipe, settings)
-    if not target.exists():
+    if not (target / "config.toml").exists():
+        shutil.rmtree(target, ignore_errors=True)  # what a kill or a late job has left
         partial = target.with_name(f".{target.name}.partial")  # `locked` removes older ones
         _copy(run, partial)
         write_file(partial / "cell.json", msgspec.json.encode(settings))
@@ -320,6 +322,8 @@ def _copy(run: Path, target: Path) -> None:
             f"--add {run}: {file} can't be copied ({reason}); if it is being trained, wait "
             "until it ends"
         ) from None
+    for path in (target, *target.rglob("*")):  # the run may be read-only
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)
 
 
 def read_cells(out: Path) -> list[Cell]:

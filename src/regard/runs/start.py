@@ -23,7 +23,7 @@ from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run, ancestors, pack_weights, shown_shape
 from regard.tasks.rows import HELD_OUT
-from regard.text.packed import link_corpus
+from regard.text.packed import is_packed, link_corpus
 
 
 def begin_with(start: Run, run: Run) -> None:
@@ -170,7 +170,7 @@ def save_derived(start: Run, run: Run) -> None:
     out.mkdir(parents=True)
     if (rows := start.path / HELD_OUT).is_file():
         shutil.copy(rows, out)
-    if (tokens := start.path / "tokens").is_dir():
+    if is_packed(tokens := start.path / "tokens"):
         link_corpus(tokens, out / "tokens")
     run.save_weights()  # first: without config.toml, what is left by a kill isn't a run
     run.save_description()

@@ -42,6 +42,7 @@ from regard.text.packed import (
     is_packed,
     packed_from,
     read_spec,
+    remove_corpus,
 )
 from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
 
@@ -241,7 +242,7 @@ def _begin(spec: TextSpec, folder: Path) -> PackProgress:
         for path in folder.glob(".*.partial"):  # which a killed process has left half-written
             path.unlink()
         return saved
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_corpus(folder)
     folder.mkdir(parents=True)
     return PackProgress(fingerprint=spec.fingerprint)
 

@@ -13,6 +13,7 @@ make datasets of them, which import torch.
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -26,7 +27,7 @@ from jaxtyping import Integer
 from msgspec.structs import force_setattr
 
 from regard.errors import UserError
-from regard.files import changed_file, decode_json, fingerprint_of
+from regard.files import changed_file, decode_json, fingerprint_of, publish
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Piece, detect_documents, read_pieces
 from regard.text.files import (
@@ -305,23 +306,36 @@ def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
     return known if same and same_size else None
 
 
+def remove_corpus(folder: Path) -> None:
+    """Delete a packed or unfinished corpus, the header first: a kill leaves none that seems whole.
+
+    A link and what it leads to stay.
+    """
+    if not folder.is_symlink():
+        with suppress(OSError):  # there is none
+            (folder / PACKED).unlink()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def link_corpus(source: Path, target: Path) -> None:
     """Copy a packed corpus to a folder, by hard links where the disk supports them.
 
     The header comes last: by it, `pack_corpus` recognizes a complete folder of the same name.
     """
+    target = target.resolve()  # a link's target is replaced, not the link
     unfinished = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    left_out = shutil.ignore_patterns(PACKED, ".*.partial")
-    shutil.copytree(source, unfinished, copy_function=_link, ignore=left_out)
-    _link(str(source / PACKED), str(unfinished / PACKED))
-    shutil.rmtree(target, ignore_errors=True)
-    unfinished.rename(target)
+    remove_corpus(unfinished)
+    unfinished.mkdir(parents=True)  # with its own permissions, as the source may be read-only
+    files = (path for path in source.iterdir() if path.is_file())
+    names = {path.name for path in files if not path.name.endswith(".partial")}
+    for name in (*sorted(names - {PACKED}), PACKED):
+        _link(str(source / name), str(unfinished / name))
+    publish(unfinished, target)
 
 
 def _link(source: str, target: str) -> None:
     try:
-        os.link(source, target)
+        os.link(os.path.realpath(source), target)  # of a link, its file: links may be relative
     except OSError:
         shutil.copyfile(source, target)
 

@@ -41,6 +41,7 @@ from regard.text.packed import (
     packed_from,
     read_header,
     read_spec,
+    remove_corpus,
     require_intact,
 )
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -178,8 +179,9 @@ def _packed(
             )
         try:
             with held_alone(folder):
-                shutil.rmtree(folder, ignore_errors=True)
-                _pack(spec, folder, known, source)
+                if not packed_from(spec, folder):  # another process may have just packed it
+                    remove_corpus(folder)
+                    _pack(spec, folder, known, source)
         except UserError:
             if is_new:
                 with suppress(OSError):
