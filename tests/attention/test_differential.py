@@ -24,7 +24,9 @@ from regard.positions.rotary import frequencies
 from tiny_models import tiny_config, tiny_model
 
 DRAW = torch.Generator().manual_seed(0)
-Q, SECOND, K, V = torch.randn(4, 2, 4, 9, 8, generator=DRAW).double()
+Q, K, V = torch.randn(3, 2, 4, 9, 8, generator=DRAW).double()
+BOTH = torch.randn(2, 8, 9, 8, generator=DRAW).double()
+"""Queries of both maps of each head."""
 SHARE = torch.rand(2, 4, 9, generator=DRAW).double()
 CAUSAL = Mask.causal()
 
@@ -34,8 +36,7 @@ def first_version(lambda_init: float = 0.2, d: int = 8) -> DifferentialV1:
 
 
 def test_weights_sum_to_one_minus_lambda_and_may_be_negative() -> None:
-    gates = {"second_query": SECOND, "share": SHARE}
-    weights = Differential().weights(Q, K, mask=CAUSAL, gates=gates)
+    weights = Differential().weights(BOTH, K, mask=CAUSAL, gates={"share": SHARE})
     torch.testing.assert_close(weights.sum(-1), 1 - SHARE)
     assert float(weights.min()) < -0.1
     attend = first_version(0.7)
@@ -78,7 +79,7 @@ def test_lambda_is_learned() -> None:
 def test_both_maps_are_computed_by_the_fused_kernel(version: int) -> None:
     """One call, with no other kernel allowed."""
     attend = Differential() if version == 2 else first_version()
-    gates = {"second_query": SECOND, "share": SHARE} if version == 2 else {}
+    query, gates = (BOTH, {"share": SHARE}) if version == 2 else (Q, {})
     calls = 0
 
     def count(*args: Tensor, **options: object) -> Tensor:
@@ -90,7 +91,7 @@ def test_both_maps_are_computed_by_the_fused_kernel(version: int) -> None:
     original = torch.nn.functional.scaled_dot_product_attention
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torch.nn.functional.scaled_dot_product_attention", count)
-        attend(Q, K, V, mask=CAUSAL, gates=gates)
+        attend(query, K, V, mask=CAUSAL, gates=gates)
     assert calls == 1
 
 
@@ -128,11 +129,18 @@ def test_consecutive_queries_are_the_maps_of_a_head() -> None:
     shape = replace(CHECKED_SHAPE, n_heads=2)
     gating = DifferentialGating(Differential.gates, 6, shape)
     x, query = torch.randn(1, 3, 6, generator=DRAW), torch.randn(1, 4, 3, 4, generator=DRAW)
-    first, _, _, gates = gating(x, query, query, query)
-    assert torch.equal(first, query[:, 0::2])
-    assert torch.equal(gates["second_query"], query[:, 1::2])
-    expected = gating.proj(x).sigmoid().mT
-    torch.testing.assert_close(gates["share"], expected)
+    key = torch.randn(1, 2, 3, 4, generator=DRAW)
+    given, _, _, gates = gating.inputs(x, query, key, key)
+    torch.testing.assert_close(gates["share"], gating.proj(x).sigmoid().mT)
+    first, second = (Softmax().weights(given[:, i::2], key) for i in range(2))
+    weights = Differential().weights(given, key, gates=gates)
+    torch.testing.assert_close(weights, first - gates["share"][..., None] * second)
+
+
+def test_two_queries_are_required_for_each_head() -> None:
+    query, key = torch.zeros(1, 6, 3, 4), torch.zeros(1, 2, 3, 4)
+    with pytest.raises(ValueError, match="a multiple of 2 times the key heads"):
+        Differential()(query, key, key, gates={"share": torch.zeros(1, 3, 3)})
 
 
 def test_version_1_normalizes_each_head() -> None:

@@ -51,7 +51,7 @@ def test_gates_have_their_shapes_and_ranges(kind: str) -> None:
     attend, gating = made(kind)
     x, query = 10 * torch.randn(2, 5, 16), torch.randn(2, 4, 5, 8)
     key, value = torch.randn(2, 2, 2, 5, 8)
-    query, key, value, gates = gating(x, query, key, value)
+    query, key, value, gates = gating.inputs(x, query, key, value)
     assert list(gates) == [gate.name for gate in attend.gates]
     for gate in attend.gates:
         made_ = gates[gate.name]
@@ -68,8 +68,8 @@ def test_negative_eigenvalues_double_what_is_erased(kind: str) -> None:
     key, value = torch.randn(2, 2, 2, 5, 8)
     _, once = made(kind)
     _, twice = made(kind, negative_eigenvalues=True)
-    *_, gates = once(x, query, key, value)
-    *_, doubled = twice(x, query, key, value)
+    *_, gates = once.inputs(x, query, key, value)
+    *_, doubled = twice.inputs(x, query, key, value)
     for name, gate in gates.items():
         factor = 2 if name in {"beta", "erase"} else 1
         torch.testing.assert_close(doubled[name], factor * gate)
@@ -220,7 +220,7 @@ def test_rwkv7_begins_by_forgetting_little() -> None:
     like = gating.proj.weight
     x = like.new_zeros(1, 3, gating.proj.in_features)
     vectors = like.new_ones(3, 1, gating.heads, 3, gating.d_head)
-    log_decay = gating(x, *vectors)[3]["log_decay"]
+    log_decay = gating.inputs(x, *vectors)[3]["log_decay"]
     expected = [-math.exp(-0.5) / (1 + math.exp(x)) for x in (6.5, 1.5)]
     assert [float(log_decay.max()), float(log_decay.min())] == pytest.approx(expected)
 

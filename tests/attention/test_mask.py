@@ -117,10 +117,11 @@ def test_a_mask_of_another_number_of_rows_is_refused(attend: Attention, rows: in
 def test_a_mask_with_fewer_axes_is_for_all_rows_and_heads(axes: int) -> None:
     allowed = torch.ones(5, 5).tril().bool()[(None,) * (axes - 2)]
     query, value = torch.randn(2, 2, 2, 5, 8)
-    gates = {"second_query": query.flip(0), "share": torch.full((2, 2, 5), 0.5)}
-    for attend, own in (Softmax(), {}), (Differential(), gates):
+    both = torch.cat([query, query.flip(0)], 1)
+    gates = {"share": torch.full((2, 2, 5), 0.5)}
+    for attend, queries, own in (Softmax(), query, {}), (Differential(), both, gates):
         expected, found = (
-            attend(query, query, value, mask=mask, gates=own)
+            attend(queries, query, value, mask=mask, gates=own)
             for mask in (Mask.dense(allowed.expand(1, 1, 5, 5)), Mask(allowed=allowed))
         )
         assert torch.equal(found, expected)

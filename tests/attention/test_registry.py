@@ -260,24 +260,24 @@ def use(attend: Attention, ability: str) -> None:
         "blocks": Mask.block_pairs(torch.ones(1, 2, 2, dtype=torch.bool), size=2),
         "allowed": Mask.dense(torch.ones(1, 1, 4, 4, dtype=torch.bool)),
     }
-    gates = {gate.name: x.new_full(gate.shape(x, x, x), gate.high) for gate in attend.gates}
+    query = x.repeat(1, attend.queries_per_head, 1, 1)
+    gates = {gate.name: x.new_full(gate.shape(query, x, x), gate.high) for gate in attend.gates}
     whole = partial(attend, key=x, value=x, gates=gates)
     # Mechanisms that only look back are asked for the rest of the feature.
     widest = None if attend.supports.bidirectional else Mask.causal()
     if ability in masks:
         causal = Mask.causal() if widest and ability != "alignment" else Mask()
-        whole(x, mask=masks[ability] & causal)
+        whole(query, mask=masks[ability] & causal)
     elif ability == "bias":
-        whole(x, mask=widest, bias=TableBias(torch.zeros(2, 4, 4)))
+        whole(query, mask=widest, bias=TableBias(torch.zeros(2, 4, 4)))
     elif ability == "vectors":
-        whole(x, mask=widest, bias=ShawVectors(d=4, clip=1))
+        whole(query, mask=widest, bias=ShawVectors(d=4, clip=1))
     elif ability == "cross":
-        whole(x[:, :, :2], mask=widest)
+        whole(query[:, :, :2], mask=widest)
     elif ability == "bidirectional":
-        whole(x)
+        whole(query)
     elif ability == "value_heads":
-        few = x[:, :1]
-        attend(few, few, x, mask=widest, gates=gates)
+        attend(query[:, : attend.queries_per_head], x[:, :1], x, mask=widest, gates=gates)
     else:
         assert ability == "decoding"
         attend.init_state(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)
@@ -288,7 +288,7 @@ def test_what_is_no_bias_is_never_ignored() -> None:
         attend, x = find(name).example().eval(), torch.ones(1, 2, 4, 4)
         tensor: Any = torch.zeros(2, 4, 4)
         with pytest.raises((TypeError, UnsupportedError), match="bias"):
-            attend(x, x, x, bias=tensor)
+            attend(x.repeat(1, attend.queries_per_head, 1, 1), x, x, bias=tensor)
 
 
 @pytest.mark.parametrize("ability", [ability for ability in ABILITIES if ability != "dropout"])

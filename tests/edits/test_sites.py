@@ -191,7 +191,7 @@ def test_the_last_latent_is_that_of_the_last_token_or_the_last_of_all() -> None:
 HEADS = {
     "softmax": {"queries": 2, "keys": 1, "values": 1, "heads": 2},
     "gated-softmax": {"queries": 2, "keys": 1, "values": 1, "raw": 2, "heads": 2},
-    "differential": {"queries": 2, "keys": 1, "values": 1, "raw": 2, "heads": 2},
+    "differential": {"queries": 4, "keys": 1, "values": 1, "raw": 2, "heads": 2},
     "synthesizer": {"queries": 2, "values": 1, "heads": 2},
     "synthesizer, random": {"values": 1, "heads": 2},
     "latent": {"queries": 2, "keys": 2, "values": 2, "heads": 2},

@@ -115,8 +115,11 @@ def test_rounding_of_both_maps_of_a_difference_is_allowed() -> None:
     random = torch.Generator().manual_seed(0)
     query, key, value, second = torch.randn(4, 2, 2, 30, 8, generator=random).bfloat16()
     share = torch.rand(2, 2, 30, generator=random).bfloat16()
-    gates = {"second_query": 300 * second, "share": share}
-    attend, query = Differential().eval(), 0.01 * query
+    gates = {"share": share}
+    attend, query = (
+        Differential().eval(),
+        torch.stack([0.01 * query, 300 * second], 2).flatten(1, 2),
+    )
     out = attend(query, key, value, mask=Mask.causal(), gates=gates)
     inputs = query, key, value
     record = make_record("layer", attend, inputs, out, mask=Mask.causal(), gates=gates)

@@ -96,8 +96,8 @@ def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
     for captured in seen(find(name), POSITIONS[positions]):
         row, head = 1, 2
         found = dict(score_steps(captured, row, head))
-        group = captured.query.shape[1] // captured.key.shape[1]
-        query, key = captured.query[row, head], captured.key[row, head // group]
+        group = captured.weights.shape[1] // captured.key.shape[1]
+        query, key = captured.head_queries[row, head], captured.key[row, head // group]
         assert_close(found["q·k"], query @ key.mT)
         assert_close(found["weight"], captured.weights[row, head])
         has_scores = captured.score_attention is not None

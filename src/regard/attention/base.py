@@ -106,6 +106,8 @@ class Attention(nn.Module, ABC):
     name: ClassVar[str]
     supports: ClassVar[Support]
     """Supported features; equal to those of the configuration, if there is one."""
+    queries_per_head: ClassVar[int] = 1
+    """Number of consecutive query heads that become one head of weights and outputs."""
     gates: tuple[Gate, ...] = ()
     """Inputs per token, in addition to queries, keys and values."""
     has_auxiliary_loss: ClassVar[bool] = False
@@ -295,13 +297,15 @@ class Attention(nn.Module, ABC):
                 f"queries {tuple(queries)} and keys {tuple(keys)}: expected four axes: "
                 "batch, heads, tokens, width"
             )
-        if queries[0] != keys[0] or queries[1] % keys[1]:
+        if queries[0] != keys[0] or queries[1] % (self.queries_per_head * keys[1]):
+            times = f"{self.queries_per_head} times " if self.queries_per_head > 1 else ""
             raise ValueError(
                 f"queries {tuple(queries)} don't fit keys {tuple(keys)}: expected equal batch "
-                "sizes, and a number of query heads that is a multiple of the key heads"
+                f"sizes, and a number of query heads that is a multiple of {times}the key heads"
             )
         if mask is not None:
-            self._validate_mask(mask, queries[0], queries[1], queries[2], keys[2])
+            heads = queries[1] // self.queries_per_head
+            self._validate_mask(mask, queries[0], heads, queries[2], keys[2])
         if bias is not None:
             self._validate_bias(bias)
         if queries[2] != keys[2]:

@@ -253,15 +253,14 @@ def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
 
 
 def _key_heads_are_shared(subject: Subject, case: Case) -> None:
-    own = [None] * 3 + [gate.heads for gate in subject.attend.gates]
-    pairs = list(zip(case.tensors, own, strict=True))
-    heads = max(x.shape[1] for x, number in pairs if number is None)
-    repeated = case.of(
-        [
-            x.repeat_interleave(heads // x.shape[1], 1) if number is None else x
-            for x, number in pairs
-        ]
-    )
+    own = [None] * 2 + [gate.heads for gate in subject.attend.gates]
+    pairs = list(zip(case.tensors[1:], own, strict=True))
+    heads = max(case.heads, *(x.shape[1] for x, number in pairs if number is None))
+    query = case.query.repeat_interleave(heads // case.heads, 1)
+    others = [
+        x.repeat_interleave(heads // x.shape[1], 1) if number is None else x for x, number in pairs
+    ]
+    repeated = case.of([query, *others])
     subject.close(
         subject.output(case), _run(subject, repeated), case, "shared against repeated heads"
     )
@@ -425,7 +424,7 @@ _CHECKS: dict[str, tuple[Check, Callable[[Subject, Case], bool]]] = {
         _masked_rows_are_zero,
         lambda _, case: not bool(case.allowed().any(-1).all()),
     ),
-    "key heads are shared": (_key_heads_are_shared, lambda _, case: case.group > 1),
+    "key heads are shared": (_key_heads_are_shared, lambda _, case: case.heads > case.key.shape[1]),
     "rows are independent": (_rows_are_independent, lambda _, case: True),
     "memory layout is irrelevant": (
         _layout_is_irrelevant,

@@ -66,6 +66,7 @@ class Case:
     mask: Mask | None = None
     bias: TableBias | None = None
     gates: Gates = field(default_factory=dict)
+    queries_per_head: int = 1
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -99,21 +100,22 @@ class Case:
         return self.restrictions == {"alignment"} and self.query.shape[2] == self.key.shape[2]
 
     @property
-    def group(self) -> int:
-        """Number of query heads that share a key head."""
-        return self.query.shape[1] // self.key.shape[1]
+    def heads(self) -> int:
+        """Number of heads of the weights."""
+        return self.query.shape[1] // self.queries_per_head
 
     @cached_property
     def scale(self) -> float:
         """Effect of one rounding of the scores on an output, in units of the precision."""
-        key = self.key.double().repeat_interleave(self.group, 1)
+        key = self.key.double().repeat_interleave(self.query.shape[1] // self.key.shape[1], 1)
         terms = self.query.double().abs() @ key.abs().mT / self.query.shape[-1] ** 0.5
         largest = float(terms.max()) + (float(self.bias.table.abs().max()) if self.bias else 0.0)
         return (1 + largest) * float(self.value.double().abs().max())
 
     def allowed(self) -> Tensor:
         """Return the mask of every row, head, query and key."""
-        return reference.allowed(self.query, self.key, self.mask or Mask())
+        of_heads = self.query[:, :: self.queries_per_head]
+        return reference.allowed(of_heads, self.key, self.mask or Mask())
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,8 @@ class Cases:
             high = min(declared.high, max(2.0, low + 1.0))
             return quarters(round(4 * low), round(4 * high), *shape)
 
-        query = quarters(low, high, BATCH, HEADS, queries, D)
+        queries_per_head = self.attend.queries_per_head
+        query = quarters(low, high, BATCH, queries_per_head * HEADS, queries, D)
         key = quarters(low, high, BATCH, kv_heads, keys, D)
         value = quarters(-8, 8, BATCH, value_heads or kv_heads, keys, e)
         return Case(
@@ -222,6 +225,7 @@ class Cases:
             mask=mask,
             bias=TableBias(quarters(-4, 4, HEADS, queries, keys)) if biased else None,
             gates={declared.name: gate(declared) for declared in self.attend.gates},
+            queries_per_head=queries_per_head,
         )
 
 

@@ -3,7 +3,6 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from regard.attention import reference
 from regard.attention.base import Attention, as_dtype
 from regard.attention.cost import Cost, Shape
-from regard.attention.gates import Gate, Gates
+from regard.attention.gates import Gate
 from regard.attention.mask import Mask
 from regard.attention.score_config import DifferentialConfig
 from regard.attention.softmax import Softmax
@@ -63,16 +62,17 @@ class MapDifference(Attention):
         super().__init__()
         self.maps = Softmax(dropout=dropout)
 
-    @abstractmethod
-    def queries(self, query: Queries, gates: Gates) -> Maps:
+    def queries(self, query: Queries) -> Maps:
         """Return the queries of both maps."""
+        return query
 
     @abstractmethod
     def _lambda(self, dtype: torch.dtype, **gates: Tensor) -> Float[Tensor, "*batch_heads_tokens"]:
         """Return λ, which broadcasts to outputs and weights."""
 
     def _difference(self, both: Maps, **gates: Tensor) -> Tensor:
-        first, second = both.unflatten(1, (-1, 2)).unbind(2)
+        b, heads, n, e = both.shape
+        first, second = both.view(b, heads // 2, 2, n, e).unbind(2)
         return torch.addcmul(first, self._lambda(both.dtype, **gates), second, value=-1)
 
     def _forward(
@@ -84,7 +84,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> Tensor:
-        queries = self.queries(query, gates)
+        queries = self.queries(query)
         mask = mask and mask.repeat_heads(2)
         both = self.maps(queries, key, value, mask=mask, bias=_of_both(bias))
         return self._difference(both, **gates)
@@ -97,7 +97,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> Tensor:
-        queries = self.queries(query, gates)
+        queries = self.queries(query)
         mask = mask and mask.repeat_heads(2)
         both = self.maps.weights(queries, key, mask=mask, bias=_of_both(bias))
         return self._difference(both, **gates)
@@ -115,7 +115,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> tuple[Tensor, State]:
-        queries = self.queries(query, gates)
+        queries = self.queries(query)
         both, state = self.maps._extend(queries, key, value, state, attention_mask, _of_both(bias))
         return self._difference(both, **gates), state
 
@@ -129,7 +129,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> tuple[Tensor, State]:
-        queries = self.queries(query, gates)
+        queries = self.queries(query)
         both, state = self.maps._extend_last(
             queries, key, value, state, attention_mask, _of_both(bias)
         )
@@ -148,21 +148,21 @@ class MapDifference(Attention):
 class Differential(MapDifference):
     """A₁ − λ A₂: both maps read the same keys with different queries; λ_t = σ(w·x_t) by head.
 
+    Two consecutive query heads are those of the maps of one head.
+
     Ye et al., 2026, "Differential Transformer V2" (https://huggingface.co/blog/microsoft/diff-attn-v2).
 
-    >>> x = torch.zeros(1, 1, 2, 8)  # equal tokens
-    >>> gates = {"second_query": x, "share": torch.full((1, 1, 2), 0.5)}
-    >>> Differential().weights(x, x, mask=Mask.causal(), gates=gates)[0, 0]
+    >>> query, key = torch.zeros(1, 2, 2, 8), torch.zeros(1, 1, 2, 8)  # equal tokens
+    >>> gates = {"share": torch.full((1, 1, 2), 0.5)}
+    >>> Differential().weights(query, key, mask=Mask.causal(), gates=gates)[0, 0]
     tensor([[0.5000, 0.0000],
             [0.2500, 0.2500]])
     """
 
     name = "differential"
     supports = DifferentialConfig.supports
-    gates = (
-        Gate("second_query", "key", low=-inf, high=inf, of="query", at="query"),
-        Gate("share", of="query", at="query"),
-    )
+    queries_per_head = 2
+    gates = (Gate("share", of="pair", at="query"),)
 
     def reference(
         self,
@@ -171,17 +171,13 @@ class Differential(MapDifference):
         mask: Mask,
         bias: DenseBias | None,
         *,
-        second_query: Tensor,
         share: Tensor,
     ) -> Weights:
         """softmax(q_i·k_j/√d + b_ij) − λ_i softmax(q'_i·k_j/√d + b_ij)."""
-        allowed = reference.allowed(query, key, mask)
-        first, second = (reference.softmax(x, key, allowed, bias) for x in (query, second_query))
+        maps = query[:, 0::2], query[:, 1::2]
+        allowed = reference.allowed(maps[0], key, mask)
+        first, second = (reference.softmax(one, key, allowed, bias) for one in maps)
         return first - share.double()[..., None] * second
-
-    def queries(self, query: Queries, gates: Gates) -> Maps:
-        second = as_dtype(gates["second_query"], query.dtype)
-        return torch.stack([query, second], 2).flatten(1, 2)
 
     def _lambda(self, dtype: torch.dtype, **gates: Tensor) -> Tensor:
         return as_dtype(gates["share"].unsqueeze(-1), dtype)
@@ -221,7 +217,7 @@ class DifferentialV1(MapDifference):
         products = (self.lambda_query.double() * self.lambda_key.double()).sum(-1).exp()
         return first - (products[0] - products[1] + self.lambda_init) * second
 
-    def queries(self, query: Queries, gates: Gates) -> Maps:
+    def queries(self, query: Queries) -> Maps:
         """Return each half beside zeros, so that keys and values keep one width for kernels."""
         first, second = (math.sqrt(2) * query).chunk(2, -1)
         none = torch.zeros_like(first)

@@ -51,7 +51,7 @@ class Gating(nn.Module):
         """Return queries and keys, normalized before rotary positions."""
         return both
 
-    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+    def inputs(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
         """Return the inputs of the mechanism, from activated and normalized queries and keys."""
         return query, key, value, self.gates(x)
 
@@ -72,7 +72,7 @@ class Gating(nn.Module):
         return out
 
     def _heads(self, gate: Gate) -> int:
-        return gate.heads or (self.n_heads if gate.of == "query" else self.heads)
+        return gate.heads or (self.heads if gate.of == "value" else self.n_heads)
 
     def _width(self, gate: Gate) -> int:
         return self._heads(gate) * (gate.width or (1 if gate.per == "head" else self.d_head))
@@ -103,14 +103,10 @@ class OutputGate(Gating):
 
 
 class DifferentialGating(Gating):
-    """Two queries for each head, and λ = σ(w·x) (Ye et al., 2026)."""
+    """λ = σ(w·x) of each head (Ye et al., 2026)."""
 
     def make(self, d_model: int) -> None:
         self.proj = nn.Linear(d_model, self.n_heads, bias=False)
-
-    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
-        first, second = query.unflatten(1, (-1, 2)).unbind(2)
-        return first, key, value, {"second_query": second, **self.gates(x)}
 
     def gates(self, x: Input) -> dict[str, Tensor]:
         return {"share": at_least_float32(self.proj(x)).sigmoid().transpose(1, 2)}
@@ -260,7 +256,7 @@ class Mamba2Gating(NormalizedGating):
         self.proj = nn.Linear(d_model, self.heads, bias=False)
         self.steps = Steps(self.heads, self.heads)
 
-    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+    def inputs(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
         (log_decay,) = self.declared
         steps = self._by_head(log_decay, self.steps(self.proj(x)))
         scaled = value * steps[..., None].to(value.dtype)
@@ -318,7 +314,7 @@ class RWKV7Gating(NormalizedGating):
         self.removal = nn.Parameter(torch.full((self.heads, 1, self.d_head), 0.85))
         self.replacement = nn.Parameter(torch.ones(self.heads, 1, self.d_head))
 
-    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+    def inputs(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
         # Keys are changed per value head.
         query, key = repeat_kv(query, max(query.shape[1], self.heads)), repeat_kv(key, self.heads)
         by_channel = self.declared[0]

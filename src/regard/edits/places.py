@@ -399,9 +399,9 @@ def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> 
 
 def _pairs(call: AttentionCall) -> Bool[Tensor, "b h q k"]:
     """Return a mask of the query–key pairs that the mask of a call allows."""
-    (b, h, q, _), k = call.query.shape, call.key.shape[2]
+    (b, queries, q, _), k = call.query.shape, call.key.shape[2]
     dense = (call.mask or Mask()).to_dense(q, k, call.query.device)
-    return dense.expand(b, h, q, k)
+    return dense.expand(b, queries // call.mechanism.queries_per_head, q, k)
 
 
 def _renormalized(mechanism: KernelAttention, weights: Tensor) -> Tensor:

@@ -185,11 +185,11 @@ def head_counts(module: AttentionModule) -> tuple[int, int, int, int]:
     """Return the numbers of query, key, value and output heads of a mechanism."""
     match module:
         case SelfAttention():
-            projected, keys, values = module.heads
+            queries, keys, values = module.heads
             outputs = max(module.n_heads, values)
             if isinstance(module.gating, RWKV7Gating):  # it makes keys per value head
                 return outputs, values, values, outputs
-            return min(projected, module.n_heads), keys, values, outputs
+            return queries, keys, values, outputs
         case CrossAttention():
             queries = module.q_proj.out_features // module.d_head
             return queries, module.kv_heads, module.kv_heads, queries

@@ -53,9 +53,14 @@ class AttentionRecord(AttentionInputs):
         return self.mechanism.learned.scores(at_least_float32(self.query), *self.positions)
 
     @property
+    def head_queries(self) -> Queries:
+        """The queries of each head; of the two in differential attention, the first."""
+        return self.query[:, :: self.mechanism.queries_per_head]
+
+    @property
     def kv_heads(self) -> list[int]:
-        """The key/value head of each query head."""
-        heads = self.query.shape[1]
+        """The key/value head of each head."""
+        heads = self.weights.shape[1]
         return [head // (heads // self.key.shape[1]) for head in range(heads)]
 
     def output_from(self, weights: Weights) -> Outputs:
@@ -93,7 +98,8 @@ def make_record(
     edited = [head for head in heads if not weights[:, head].equal(own[:, head])]
     value = mechanism.gated_values(value, gates)
     query, key = _padded(query, value), _padded(key, value)
-    query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
+    query = repeat_kv(query, mechanism.queries_per_head * weights.shape[1])
+    key = repeat_kv(key, value.shape[1])
     record = AttentionRecord(
         layer, mechanism, query, key, value, mask, bias, gates, out, weights, edited
     )
@@ -115,7 +121,7 @@ def score_steps(
     A mechanism without scores and edited weights have only q·k and weights. Learned scores replace
     q·k.
     """
-    query, key = at_least_float32(record.query), record.key[row, record.kv_heads[head]]
+    query, key = at_least_float32(record.head_queries), record.key[row, record.kv_heads[head]]
     scores = query[row, head] @ at_least_float32(key).mT
     steps = [("q·k", scores)]
     edited, d = head in record.edited, query.shape[-1]
@@ -168,7 +174,7 @@ def _check(record: AttentionRecord) -> None:
     # The recomputed weights are rounded too; their errors add up over the keys of a row.
     query, mechanism = record.query, record.score_attention
     if isinstance(record.mechanism, MapDifference):
-        query = record.mechanism.queries(query, record.gates)
+        query = record.mechanism.queries(query)
     query, key = query.double(), repeat_kv(record.key.double(), query.shape[1])
     d = query.shape[-1]
     scores = (query @ key.mT).abs().max() * (mechanism.scale(d) if mechanism else d**-0.5)

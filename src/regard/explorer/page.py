@@ -363,7 +363,7 @@ def _detail(one: AttentionMap, where: int, layer: int, head: int) -> dict[str, A
     """Return the exact vectors and scores of a head."""
     record, number = one.layers[layer].record, one.layers[layer].heads[head]
     kv_head = record.kv_heads[number]
-    query, key = record.query[0, [number]], record.key[0, [kv_head]]
+    query, key = record.head_queries[0, [number]], record.key[0, [kv_head]]
     info = one.position_info
     before = {"q": info.before_rotation(query), "k": info.before_rotation(key)}
     return {

@@ -126,6 +126,8 @@ def _vectors(one: AttentionMap) -> list[Float[Tensor, "layers heads n width"]]:
     for layer in one.layers:
         record, heads = layer.record, list(layer.heads)
         kv_heads = [record.kv_heads[head] for head in heads]
-        parts.append((record.query[0, heads], record.key[0, kv_heads], record.value[0, kv_heads]))
+        parts.append(
+            (record.head_queries[0, heads], record.key[0, kv_heads], record.value[0, kv_heads])
+        )
     stacked = (torch.stack(layers) for layers in zip(*parts, strict=True))
     return [at_least_float32(x) for x in stacked]

@@ -242,7 +242,7 @@ class SelfAttention(nn.Module):
         query, key = self._complete(*both.split_with_sizes(sizes[:2], 1))
         if self.gating is None:
             return query, key, value, NO_GATES
-        gated: Gated = self.gating(x, query, key, value)
+        gated: Gated = self.gating.inputs(x, query, key, value)
         return gated
 
     def _complete(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
