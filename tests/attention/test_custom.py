@@ -11,8 +11,10 @@ from regard.attention.contract import check
 from regard.attention.registry import find, mechanisms
 from regard.config import override, to_toml
 from regard.errors import UserError
+from regard.explorer.intercept import capture_attention
 from regard.runs.recipe import Recipe
 from regard.toml import field_docs, to_commented_toml
+from tiny_models import tiny_model
 
 SHAPE = LayerShape(
     n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=32, layer=1, seed=3
@@ -225,3 +227,10 @@ def test_broken_custom_mechanisms_are_refused(tmp_path: Path, body: str, says: s
     path.write_text(HEAD + body)
     with pytest.raises(UserError, match=says):
         find(f"{path}:Own")
+
+
+def test_two_queries_per_head_are_projected(tmp_path: Path) -> None:
+    kind = write(tmp_path, HEAD.replace("Softmax", "Differential") + "    pass\n")
+    model = tiny_model(attention=config_type(kind)())
+    record, *_ = capture_attention(model, torch.zeros(1, 5, dtype=torch.long))
+    assert record.query.shape[1] == 2 * record.weights.shape[1]

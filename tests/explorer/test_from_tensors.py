@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from regard.attention import Attention, KernelAttention, Mask, Softmax
+from regard.attention import Attention, Differential, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu
 from regard.errors import UserError
 from regard.explorer.from_tensors import look_at_attention
@@ -32,6 +33,21 @@ def test_it_shows_the_weights_of_the_mechanism(n: int, m: int, heads: int, exact
     names = ["q·k", "÷ √d"] if exact else ["q·k"]
     names += ["masked"] if mask else []
     assert [step["name"] for step in detail["steps"]] == [*names, "weight"]
+
+
+class Half(Differential):
+    """A₁ − ½ A₂."""
+
+    gates = ()  # type: ignore[assignment]
+
+    def _lambda(self, dtype: torch.dtype, **_: Tensor) -> Tensor:
+        return torch.tensor(0.5, dtype=dtype)
+
+
+def test_two_queries_of_a_head_are_one_head() -> None:
+    query, (key, value) = torch.zeros(1, 4, 3, 4), torch.zeros(2, 1, 2, 3, 4)
+    view = look_at_attention(Half(), query, key, value, title="by hand")
+    assert view.panels[0].maps[0].layers[0].heads == (0, 1)
 
 
 def test_rows_have_the_names_that_they_are_given() -> None:

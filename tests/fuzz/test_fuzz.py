@@ -1,7 +1,8 @@
 """Damaged folders and odd recipes: a line or a result, never a traceback, a hang, or other weights.
 
 Every file of every kind of folder is changed at random, and every field of every recipe gets odd
-values. The seed is fixed; `REGARD_FUZZ=50 pytest -m slow tests/fuzz` makes fifty rounds.
+values. The seed is fixed; `REGARD_FUZZ=50 pytest -m slow -o faulthandler_timeout=0 tests/fuzz`
+makes fifty rounds.
 """
 
 import os

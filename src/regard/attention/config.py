@@ -399,7 +399,10 @@ def _config_of(kind: str, found: Any) -> type[Config]:
         raise UserError(f"{kind}: lacks {', '.join(missing)}")
     _require_features(kind, found)
     options, supplied = custom.split_signature(kind, found, frozenset(LayerShape.__annotations__))
-    described = ("supports", "time", "state", "paper", "gating", "check_options", "check_inputs")
+    described = (
+        *("supports", "time", "state", "paper"),
+        *("queries_per_head", "gating", "check_options", "check_inputs"),
+    )
     namespace = {name: getattr(found, name) for name in described if hasattr(found, name)}
     namespace |= {"mechanism": found, "supplied": supplied, "__doc__": found.__doc__}
     for name, *_ in options:

@@ -12,7 +12,7 @@ import shutil
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -161,7 +161,7 @@ def locked(out: Path) -> Iterator[None]:
     )
     with hold_lock(out / ".lock", busy):
         for unfinished in (out / "cells").glob(".*.partial"):  # of a killed command
-            shutil.rmtree(unfinished, ignore_errors=True)
+            _remove(unfinished)
         yield
 
 
@@ -316,14 +316,25 @@ def _copy(run: Path, target: Path) -> None:
         left_out = shutil.ignore_patterns("tensorboard", "outcome.json", ".*.partial")
         shutil.copytree(run, target, ignore=left_out)
     except shutil.Error as error:  # of all files
-        shutil.rmtree(target, ignore_errors=True)
+        _remove(target)
         file, _, reason = error.args[0][0]
         raise UserError(
             f"--add {run}: {file} can't be copied ({reason}); if it is being trained, wait "
             "until it ends"
         ) from None
-    for path in (target, *target.rglob("*")):  # the run may be read-only
+    _make_writable(target)
+
+
+def _make_writable(copied: Path) -> None:
+    """Let files and folders be written and removed: the run may be read-only."""
+    for path in (copied, *copied.rglob("*")):
         path.chmod(path.stat().st_mode | stat.S_IWUSR)
+
+
+def _remove(unfinished: Path) -> None:
+    with suppress(OSError):  # a file that another process removes
+        _make_writable(unfinished)
+    shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def read_cells(out: Path) -> list[Cell]:

@@ -48,7 +48,7 @@ def look_at_attention(
         name="attention",
         queries=tuple(queries) or _numbers(query),
         keys=tuple(keys) or _numbers(key),
-        layers=(Layer("0", record, tuple(range(query.shape[1]))),),
+        layers=(Layer("0", record, tuple(range(out.shape[1]))),),
     )
     return View(title, (Panel(title, (shown,)),))
 

@@ -330,6 +330,8 @@ def link_corpus(source: Path, target: Path) -> None:
     names = {path.name for path in files if not path.name.endswith(".partial")}
     for name in (*sorted(names - {PACKED}), PACKED):
         _link(str(source / name), str(unfinished / name))
+    if is_packed(target):  # which a link leads to
+        remove_corpus(target)
     publish(unfinished, target)
 
 
