@@ -1,6 +1,5 @@
 """Every mechanism keeps the contract: those of Regard, and those of installed packages."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,7 +59,6 @@ def test_compiled_to_machine_code_they_keep_the_contract() -> None:
             *("attention", "check", *INDUCTOR, "--precision", "float32", "--inductor"),
         ],
         check=False,
-        env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
