@@ -22,10 +22,9 @@ from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
-os.environ.setdefault(
-    "TORCHINDUCTOR_COMPILE_THREADS", "1"
-)  # no processes beside those of the tests
+# A core each, and tiny tensors: more threads only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 settings.register_profile("regard", deadline=None, derandomize=True)
 settings.load_profile("regard")
 # Once: pytest's log_level clears the caches of all loggers several times a test.
