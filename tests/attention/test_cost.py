@@ -79,9 +79,11 @@ def math() -> Iterator[None]:
 
 def gates(attend: Attention, query: Tensor, key: Tensor, value: Tensor) -> Gates:
     """Gates in the middle of their range."""
+    n = attend.queries_per_head
     return {
         gate.name: key.new_full(
-            gate.shape(query, key, value), (max(gate.low, -1.0) + min(gate.high, 2.0)) / 2
+            gate.shape(query, key, value, queries_per_head=n),
+            (max(gate.low, -1.0) + min(gate.high, 2.0)) / 2,
         )
         for gate in attend.gates
     }
@@ -122,7 +124,8 @@ class Call:
             dtype=shape.dtype,
         )
         if past:
-            query = torch.ones(shape.batch, shape.heads, past, shape.d, dtype=shape.dtype)
+            heads = attend.queries_per_head * shape.heads
+            query = torch.ones(shape.batch, heads, past, shape.d, dtype=shape.dtype)
             seen = key[:, :, :past], value[:, :, :past]
             _, state = attend.extend(query, *seen, state, gates=gates(attend, query, *seen))
         return state

@@ -260,8 +260,12 @@ def use(attend: Attention, ability: str) -> None:
         "blocks": Mask.block_pairs(torch.ones(1, 2, 2, dtype=torch.bool), size=2),
         "allowed": Mask.dense(torch.ones(1, 1, 4, 4, dtype=torch.bool)),
     }
-    query = x.repeat(1, attend.queries_per_head, 1, 1)
-    gates = {gate.name: x.new_full(gate.shape(query, x, x), gate.high) for gate in attend.gates}
+    n = attend.queries_per_head
+    query = x.repeat(1, n, 1, 1)
+    gates = {
+        gate.name: x.new_full(gate.shape(query, x, x, queries_per_head=n), gate.high)
+        for gate in attend.gates
+    }
     whole = partial(attend, key=x, value=x, gates=gates)
     # Mechanisms that only look back are asked for the rest of the feature.
     widest = None if attend.supports.bidirectional else Mask.causal()
@@ -277,7 +281,7 @@ def use(attend: Attention, ability: str) -> None:
     elif ability == "bidirectional":
         whole(query)
     elif ability == "value_heads":
-        attend(query[:, : attend.queries_per_head], x[:, :1], x, mask=widest, gates=gates)
+        attend(query[:, :n], x[:, :1], x, mask=widest, gates=gates)
     else:
         assert ability == "decoding"
         attend.init_state(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)

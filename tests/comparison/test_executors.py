@@ -274,4 +274,4 @@ def test_without_prctl_a_worker_ends_with_its_input(
 ) -> None:
     imitate(platform, worker, monkeypatch)
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: pytest.fail("prctl is Linux's"))
-    worker._end_with(parent=0)
+    worker.end_with(parent=0)

@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 ROUNDS = int(os.environ.get("REGARD_FUZZ", "1"))
-SECONDS, MEMORY = 60, 2 * 2**30
+SECONDS, MEMORY = 10, 2 * 2**30
 """Limits of a command."""
 
 Mutation = Callable[[bytes, Random], bytes]

@@ -7,7 +7,6 @@ by itself. The answers are the id of the launcher or the command and, when it ha
 code. One runs at a time. `launched.py` writes the lines.
 """
 
-import ctypes
 import gc
 import json
 import os
@@ -22,7 +21,7 @@ from torch._C._distributed_c10d import TCPStore
 import regard.cli.train  # what a training imports
 import regard.training.loop
 import regard.training.sharded  # noqa: F401
-from regard.comparison.worker import PR_SET_PDEATHSIG
+from regard.comparison.worker import end_with
 
 HOST = "127.0.0.1"
 PATIENCE = 30
@@ -31,13 +30,14 @@ PATIENCE = 30
 
 def main() -> None:
     """Start what the input asks for."""
-    end_with_parent()
+    end_with(os.getppid())
+    server = os.getpid()
     gc.freeze()  # collections would read, and thus copy, what all processes share
     for line in sys.stdin:
         folder, log, size, arguments = json.loads(line)
         process = os.fork()
         if process == 0:
-            end_with_parent()
+            end_with(server)
             os.chdir(folder)
             redirect(log)
             if size:
@@ -48,11 +48,6 @@ def main() -> None:
         print(process, flush=True)
         _, status = os.waitpid(process, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
-
-
-def end_with_parent() -> None:
-    """Be killed when the process that has started this one ends, be it by a crash."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def redirect(log: str) -> None:

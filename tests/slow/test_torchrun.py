@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -36,8 +36,6 @@ ROUNDING = 1e-11
 LOG = Path("torchrun.log")
 PATIENCE = 600
 """Seconds that processes may take on a busy machine."""
-TORCHRUNS: list["subprocess.Popen[bytes]"] = []
-"""Those of this test."""
 STEPS = 120
 PRETRAINING = (
     *MODEL,
@@ -53,14 +51,8 @@ PRETRAINING = (
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    yield
-    while TORCHRUNS:
-        process = TORCHRUNS.pop()
-        if process.poll() is None:  # the test has failed
-            kill_all(process)
-            process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +156,7 @@ def test_a_dead_process_is_named(tmp_path: Path) -> None:
     wait_for(tmp_path / "run/checkpoints/20", process)
     victim = workers(process.pid)[1]
     os.kill(victim, signal.SIGKILL)
-    printed = printed_by(process, timeout=PATIENCE)
+    printed = printed_by(process, timeout=30)
     (line,) = [line for line in printed.splitlines() if line.startswith("regard: process")]
     assert f"(pid {victim}) ended" in line
     assert "--resume" in line
@@ -335,9 +327,7 @@ def start_torchrun(processes: int, arguments: Sequence[str], *flags: str) -> Pro
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
     command = [*torchrun, "--nproc-per-node", str(processes), *flags, *arguments]
     with LOG.open("wb") as log:  # a pipe would stay open in processes that outlive it
-        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
-    TORCHRUNS.append(process)
-    return process
+        return subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
 
 
 def printed_by(process: Process, *, timeout: float) -> str:

@@ -347,7 +347,8 @@ class Attention(nn.Module, ABC):
         if value is None:
             return
         for gate in self.gates:
-            shape, expected = gates[gate.name].shape, gate.shape(query, key, value)
+            shape = gates[gate.name].shape
+            expected = gate.shape(query, key, value, queries_per_head=self.queries_per_head)
             if shape != expected:
                 raise ValueError(
                     f"{self.name} attention: {gate.name} has shape {tuple(shape)}, not {expected}"

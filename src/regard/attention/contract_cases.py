@@ -208,7 +208,7 @@ class Cases:
             return numbers.to(self.device, self.dtype)
 
         def gate(declared: Gate) -> Tensor:
-            shape = declared.shape(query, key, value)
+            shape = declared.shape(query, key, value, queries_per_head=queries_per_head)
             low = max(declared.low, min(-1.0, declared.high - 1.0))
             high = min(declared.high, max(2.0, low + 1.0))
             return quarters(round(4 * low), round(4 * high), *shape)

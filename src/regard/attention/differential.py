@@ -162,7 +162,7 @@ class Differential(MapDifference):
     name = "differential"
     supports = DifferentialConfig.supports
     queries_per_head = 2
-    gates = (Gate("share", of="pair", at="query"),)
+    gates = (Gate("share", of="query", at="query"),)
 
     def reference(
         self,

@@ -30,8 +30,8 @@ class Gate:
     low: float = 0.0
     high: float = 1.0
     """The range of its values."""
-    of: Literal["query", "pair", "value"] = "value"
-    """Whether each query head, each pair of query heads or each value head has a gate."""
+    of: Literal["query", "value"] = "value"
+    """Whether each head of queries, or of values, has a gate."""
     heads: int | None = None
     """Number of heads, if it is that of neither queries nor values."""
     width: int | None = None
@@ -39,11 +39,12 @@ class Gate:
     at: Literal["key", "query"] = "key"
     """Whether each key or each query has a gate."""
 
-    def shape(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    def shape(
+        self, query: Tensor, key: Tensor, value: Tensor, *, queries_per_head: int = 1
+    ) -> tuple[int, ...]:
         """Return the shape for given queries, keys and values."""
-        heads = self.heads or (value if self.of == "value" else query).size(1)
-        if self.of == "pair":
-            heads //= 2
+        of_queries = query.size(1) // queries_per_head
+        heads = self.heads or (of_queries if self.of == "query" else value.size(1))
         tokens = (query if self.at == "query" else value).size(2)
         if self.width is not None:
             return len(value), heads, tokens, self.width

@@ -72,7 +72,7 @@ class Gating(nn.Module):
         return out
 
     def _heads(self, gate: Gate) -> int:
-        return gate.heads or (self.heads if gate.of == "value" else self.n_heads)
+        return gate.heads or (self.n_heads if gate.of == "query" else self.heads)
 
     def _width(self, gate: Gate) -> int:
         return self._heads(gate) * (gate.width or (1 if gate.per == "head" else self.d_head))

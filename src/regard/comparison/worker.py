@@ -22,7 +22,7 @@ def main() -> None:
     requests = os.fdopen(os.dup(0), encoding="utf-8")  # Windows has another encoding for sys.stdin
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of libraries must not be read as a reply
-    _end_with(int(sys.argv[1]))
+    end_with(int(sys.argv[1]))
     accept_interrupts()
     warnings.showwarning = _show_warning
 
@@ -48,7 +48,7 @@ def train_cell(path: Path) -> None:
         print(error, file=sys.stderr, flush=True)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Exit when the parent does (Linux); on other systems, the end of the input has to suffice."""
     if sys.platform != "linux":
         return
