@@ -7,6 +7,7 @@ custom kernels, such as those of flash-linear-attention on a GPU.
 """
 
 from collections.abc import Callable, Mapping
+from inspect import unwrap
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -95,6 +96,10 @@ class OperationCounter(TorchDispatchMode):
         with self:
             out = func.decompose(*args, **kwargs)
         return func(*args, **kwargs) if out is NotImplemented else out
+
+
+# torch wraps the method for its compiler, whose import takes a second.
+OperationCounter.__torch_dispatch__ = unwrap(OperationCounter.__torch_dispatch__)  # type: ignore[method-assign]
 
 
 def _packet(operator: Any) -> Any:

@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+import torch._dynamo  # noqa: F401  DDP and FSDP import it when they are first called
 from torch._C._distributed_c10d import TCPStore
 
 import regard.cli.train  # what a training imports

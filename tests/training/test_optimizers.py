@@ -30,6 +30,7 @@ from regard.runs.recipe import (
 from regard.training.optimizers import (
     COEFFICIENTS,
     ITERATIONS,
+    AdamW,
     Muon,
     Schedule,
     make_optimizers,
@@ -43,6 +44,27 @@ from tiny_recurrent import CELLS
 def make_model(*, tie_head: bool = False) -> LanguageModel:
     config = DecoderConfig(context_length=8, n_layers=2, n_heads=2, d_model=8, tie_head=tie_head)
     return LanguageModel(config, 11)
+
+
+@pytest.mark.parametrize("second", [AdamW, torch.optim.AdamW])
+def test_adamw_is_torchs_and_either_goes_on_from_the_other(
+    second: type[torch.optim.AdamW],
+) -> None:
+    trained = []
+    for first, then in (AdamW, second), (torch.optim.AdamW, torch.optim.AdamW):
+        torch.manual_seed(0)
+        model, state = make_model(), None
+        for kind in first, then:
+            optimizer = kind(model.parameters(), lr=0.01, betas=(0.9, 0.95), fused=True)
+            if state is not None:
+                optimizer.load_state_dict(state)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.arange(8)[None]).square().mean().backward()
+                optimizer.step()
+            state = optimizer.state_dict()
+        trained.append([*model.parameters()])
+    assert all(map(torch.equal, *trained))
 
 
 @pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig()], ids=["adamw", "muon"])

@@ -14,8 +14,9 @@ from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
 from regard.files import decode_json, read_table
-from regard.models.builders import Embedder, LanguageModel, make_model
+from regard.models.builders import Embedder, LanguageModel
 from regard.models.head_config import with_labels
+from regard.models.uninitialized import make_uninitialized
 from regard.operations import OperationCounter
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe, load_recipe
@@ -60,16 +61,16 @@ def split_refused(combinations: list[Combination]) -> tuple[list[Combination], l
 
 
 def _why_refused(recipe: Recipe) -> str | None:
-    """Build the model on the meta device, and return the error message if that fails."""
+    """Build the model without weights, and return the error message if that fails."""
     assert recipe.task is not None
     try:
         check_task(recipe, recipe.task)
-        with torch.device("meta"):
-            make_model(recipe.model, with_labels(recipe.head, ("a", "b")), CHECKED_VOCABULARY)
+        head = with_labels(recipe.head, ("a", "b"))
+        make_uninitialized(recipe.model, head, CHECKED_VOCABULARY)
     except UserError as error:
         return str(error)
-    except (NotImplementedError, RuntimeError):
-        return None  # an operation that the meta device lacks; training shows other errors
+    except RuntimeError:
+        return None  # training shows it
     return None
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
-import torch
 
 from regard.comparison.folder import Matching, plain_values, value_at
 from regard.comparison.grid import Combination, MatchedCost, Refused, distinct, same_value
 from regard.config import flatten, override
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, make_model
+from regard.models.uninitialized import make_uninitialized
 from regard.runs.recipe import Recipe
 from regard.tasks.probes import ProbeConfig, number_tokenizer
 
@@ -105,8 +105,7 @@ def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
         raise UserError(f"--match {by}: requires a task of token ids, whose vocabulary is known")
     vocabulary = recipe.vocabulary_size(number_tokenizer(recipe.task.vocabulary))
     if by == "parameters":
-        with torch.device("meta"):
-            model = make_model(recipe.model, recipe.head, vocabulary)
+        model = make_uninitialized(recipe.model, recipe.head, vocabulary)
         return sum(parameter.numel() for parameter in model.parameters())
     model = make_model(recipe.model, recipe.head, vocabulary)
     if not isinstance(model, LanguageModel):

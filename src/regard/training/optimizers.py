@@ -1,6 +1,7 @@
 """Optimizers, including Muon; learning-rate schedules, and gradient clipping."""
 
 from collections.abc import Callable, Iterable, Sequence
+from inspect import unwrap
 from math import cos, isfinite, pi, sqrt
 from typing import Any
 
@@ -37,9 +38,9 @@ def make_optimizers(
             {"params": [*matrices, *head], "weight_decay": optimizer.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ]
-        return [torch.optim.AdamW(groups, lr=config.lr, betas=optimizer.betas, fused=True)]
+        return [AdamW(groups, lr=config.lr, betas=optimizer.betas, fused=True)]
     rest = [{"params": [*head, *others], "weight_decay": 0.0}]
-    adamw = torch.optim.AdamW(rest, lr=config.lr, betas=optimizer.betas, fused=True)
+    adamw = AdamW(rest, lr=config.lr, betas=optimizer.betas, fused=True)
     if not matrices:
         return [adamw]
     muon = Muon(
@@ -143,12 +144,30 @@ def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> fl
     return norm
 
 
+class Optimizer(torch.optim.Optimizer):
+    """A `torch.optim.Optimizer` that doesn't import torch's compiler, which takes a second.
+
+    torch wraps these methods for it; they are the same otherwise.
+    """
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class AdamW(Optimizer, torch.optim.AdamW):
+    """`torch.optim.AdamW` as an `Optimizer`."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
 """a, b and c of f(σ) = aσ + bσ³ + cσ⁵, with the steepest rise from 0."""
 ITERATIONS = 5
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Optimizer):
     """Momentum whose matrices are orthogonalized (Jordan et al., 2024).
 
     https://kellerjordan.github.io/posts/muon. Unlike torch.optim.Muon, whose products are always

@@ -1,0 +1,39 @@
+"""Models without weights, for what depends on names and shapes alone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from regard.models.builders import Model, make_model
+from regard.models.config import ModelConfig
+from regard.models.head_config import HeadConfig
+
+
+def make_uninitialized(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
+    """Return a model whose weights aren't drawn; the system has given them no memory yet.
+
+    Unlike the meta device, for whose operations torch imports its compiler, this takes no second.
+
+    Raises:
+        UserError: as `make_model`.
+        UnsupportedError: as `make_model`.
+    """
+    with _Uninitialized():
+        return make_model(config, head, vocabulary)
+
+
+class _Uninitialized(TorchFunctionMode):
+    """Skip the functions of torch.nn.init."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"]
+        return func(*args, **kwargs)
