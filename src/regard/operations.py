@@ -58,7 +58,21 @@ _FUSED: Mapping[Any, Formula] = {
 """Kernels that torch's counter leaves out."""
 
 
-class OperationCounter(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):
+    """A mode whose `__torch_dispatch__` is called for each of torch's operators.
+
+    Its base class wraps that method for torch's compiler, whose import takes a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        cls.__torch_dispatch__ = unwrap(cls.__torch_dispatch__)  # type: ignore[method-assign]
+
+
+class OperationCounter(OperatorMode):
     """Counts the operations of this process within a `with` block, the backward pass included.
 
         with OperationCounter() as counter:
@@ -71,7 +85,7 @@ class OperationCounter(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, formulas: Mapping[Any, Formula] | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.total = 0
         self._formulas = {**flop_registry, **_FUSED, **(formulas or {})}
 
@@ -96,10 +110,6 @@ class OperationCounter(TorchDispatchMode):
         with self:
             out = func.decompose(*args, **kwargs)
         return func(*args, **kwargs) if out is NotImplemented else out
-
-
-# torch wraps the method for its compiler, whose import takes a second.
-OperationCounter.__torch_dispatch__ = unwrap(OperationCounter.__torch_dispatch__)  # type: ignore[method-assign]
 
 
 def _packet(operator: Any) -> Any:

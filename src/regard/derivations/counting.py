@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 import torch
 from jaxtyping import Float64
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.operations import OperatorMode
 
 
 class Counter:
@@ -67,14 +68,14 @@ def operations(program: Program) -> Float64[Tensor, ""]:
     return torch.tensor(float(counter.count), dtype=torch.float64)
 
 
-class OfMatrices(TorchDispatchMode):
+class OfMatrices(OperatorMode):
     """Count the multiplications of matrix products and the divisions of matrices.
 
     Zero entries of the first matrix, such as those of a diagonal matrix, aren't counted.
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.count = 0
 
     def __torch_dispatch__(

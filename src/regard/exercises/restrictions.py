@@ -8,8 +8,9 @@ import msgspec
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from regard.operations import OperatorMode
 
 _DERIVATIVES = {Tensor.backward, torch.autograd.grad, torch._make_dual}
 _SWITCHES = {
@@ -100,11 +101,11 @@ class _Excluded(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _LargestTensor(TorchDispatchMode):
+class _LargestTensor(OperatorMode):
     """Record the number of entries of the largest tensor that torch operations return."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.entries = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

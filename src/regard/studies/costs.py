@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from regard.operations import OperationCounter
+from regard.operations import OperationCounter, OperatorMode
 
 Call = Callable[[], object]
 
@@ -53,11 +52,11 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-class _Memory(TorchDispatchMode):
+class _Memory(OperatorMode):
     """Sum of the storages of living tensors."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.held: dict[int, int] = {}
         self.given: set[int] = set()
         self.peak = 0
