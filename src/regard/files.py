@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MISSING = "is missing; restore it from a copy"
+"""Message about a missing file of a folder, such as that of a run."""
+
 
 def exists(name: str) -> bool:
     """Return whether a text is the name of a file or folder; a text too long for one isn't."""
@@ -41,8 +44,10 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, missing: str = "no such file") -> str:
     """Return the text of a UTF-8 file, with \\n line ends and without a byte order mark.
+
+    `missing` is the message about a missing file.
 
     Raises:
         UserError: the file is missing, not a file, or not UTF-8.
@@ -50,7 +55,7 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{path}: {missing}") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from None
     try:
@@ -64,13 +69,13 @@ def read_text(path: Path) -> str:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Return the table in a JSON file.
+    """Return the table in a JSON file of a folder.
 
     Raises:
         UserError: the file is missing or damaged.
     """
     try:
-        table = json.loads(read_text(path))
+        table = json.loads(read_text(path, missing=MISSING))
     except (ValueError, RecursionError) as error:  # also of huge numbers and deep nesting
         raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
     if not isinstance(table, dict):
@@ -122,7 +127,7 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
     try:
         return load(path.read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{path}: {MISSING}") from None
     except SafetensorError as error:
         raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None
 

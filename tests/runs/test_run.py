@@ -192,7 +192,7 @@ BAD_FILES: list[tuple[str, str | None, str]] = [
     ("config.toml", None, "no config.toml"),
     ("model.safetensors", None, "--resume"),
     *(
-        (file, None, f"{file}: no such file")
+        (file, None, f"{file}: is missing; restore it from a copy")
         for file in ("tokenizer.json", "tokenizer_config.json", "origin.json")
     ),
     *(("config.toml", text, "") for text in ("model = 3", "][", "\x00")),

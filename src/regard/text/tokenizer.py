@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import UserError
-from regard.files import fingerprint_of, read_text, write_file
+from regard.files import MISSING, fingerprint_of, read_text, write_file
 from regard.text.config import (
     ByteFallback,
     BytePairsConfig,
@@ -245,7 +245,7 @@ class Tokenizer:
         Raises:
             UserError: a file is missing or damaged.
         """
-        file, config = (read_text(folder / name) for name in FILES)
+        file, config = (read_text(folder / name, missing=MISSING) for name in FILES)
         try:
             native = tokenizers.Tokenizer.from_str(file)
         except Exception as error:  # the tokenizers package raises bare exceptions
