@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import product
 from math import exp
 from pathlib import Path
@@ -158,6 +159,54 @@ def test_two_trainings_do_not_tokenize_to_one_folder(lines: Path, tmp_path: Path
     with held_alone(tmp_path / "run/tokens"), pytest.raises(UserError, match="is writing it; wait"):
         plan_text(lines, tmp_path / "run", recipe())
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_tokens_replaced_after_the_plan_are_left_alone(lines: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "run", tmp_path / "other.txt"
+    other.write_text("Another text.\n" * 100, "utf-8")
+    first, second = plan_text(lines, out, recipe()), plan_text(other, out, recipe())
+    with pytest.raises(UserError, match="tokens: another command has replaced these tokens"):
+        first.execute(SETTINGS)
+    assert not (out / "config.toml").exists()
+    second.execute(SETTINGS)
+    assert "Another text." in text_of(plan_text(other, out, recipe()))
+
+
+def test_tokens_are_not_replaced_while_a_run_begins(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, other = tmp_path / "run", tmp_path / "other.txt"
+    other.write_text("Another text.\n" * 100, "utf-8")
+    plan = plan_text(lines, out, recipe())
+    with held_alone(out / "tokens"), pytest.raises(UserError, match="is writing it; wait"):
+        plan.execute(SETTINGS)
+
+    def held_after_the_beginning(folder: Path) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        plan.execute(SETTINGS)
+        return held_alone(folder)
+
+    monkeypatch.setattr(text_source, "held_alone", held_after_the_beginning)
+    with pytest.raises(UserError, match="holds a run of other texts"):
+        plan_text(other, out, recipe())
+    assert "is a line" in text_of(plan_text(lines, out, recipe()))
+
+
+def test_tokens_replaced_before_they_are_opened_are_refused(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, other = tmp_path / "run", tmp_path / "other.txt"
+    other.write_text("Another text.\n" * 100, "utf-8")
+    plan_text(lines, out, recipe())
+
+    def open_replaced(folder: Path) -> packed.PackedCorpus:
+        monkeypatch.undo()
+        plan_text(other, out, recipe())
+        return packed.open_packed(folder)
+
+    monkeypatch.setattr(text_source, "open_packed", open_replaced)
+    with pytest.raises(UserError, match="tokens: another command has replaced these tokens"):
+        plan_text(lines, out, recipe())
 
 
 def test_a_failed_tokenization_leaves_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from regard.training.checkpoint import (
 from regard.training.loop import ExecutionOptions, check_options, stops_early, train
 from regard.training.processes import is_restart, join_processes
 from regard.training.sources.base import Datasets, Source
-from regard.training.sources.text import remove_other_tokens, stored_text, window_datasets
+from regard.training.sources.text import stored_text, tokens_held, window_datasets
 from regard.training.step import mean_loss
 
 EXAMPLE_CHARACTERS = 60
@@ -149,11 +149,11 @@ class Plan:
         if (path / "config.toml").exists():
             check_resumable(self.run)
         else:
-            path.mkdir(parents=True, exist_ok=True)
-            remove_other_tokens(self.run)
-            for name, content in self.data.files.items():
-                write_file(path / name, content)
-            self.run.save_description()
+            with tokens_held(self.run, self.data.packed):
+                require_out(path, resume=False)  # another process may have begun a run
+                for name, content in self.data.files.items():
+                    write_file(path / name, content)
+                self.run.save_description()
         if self.continued and newest_checkpoint(path) is None:
             copy_checkpoint(self.continued, path)
 

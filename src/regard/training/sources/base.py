@@ -17,6 +17,7 @@ from regard.runs.run import Run
 from regard.runs.start import require_same, with_start
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
+from regard.text.packed import TextSpec
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import CheckpointReport, no_report
 
@@ -39,6 +40,8 @@ class Datasets:
     """Text to index in the run's folder after the training."""
     questions: Sequence[Example] = ()
     """Answered questions in the training data."""
+    packed: TextSpec | None = None
+    """Text whose tokens are packed in the run's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -156,7 +156,7 @@ def _prepare_files(
         recipe=with_documents(recipe, spec.documents),
         tokenizer=text.tokenizer,
         origin=origin,
-        datasets=lambda run: window_datasets(run, text, facts),
+        datasets=lambda run: dataclasses.replace(window_datasets(run, text, facts), packed=spec),
     )
 
 
@@ -166,29 +166,61 @@ def _packed(
     """Return the tokens of a text, after packing it to the folder of a run if needed.
 
     Raises:
-        UserError: another run is there, or a document is malformed or can't be encoded.
+        UserError: another run is there, another process writes there, or a document is malformed or
+            can't be encoded.
     """
     folder, is_new = out / TOKENS, not out.exists()
-    if not packed_from(spec, folder):
-        if (out / "config.toml").exists():
-            if not folder.exists():
-                raise UserError(f"{folder}: is missing; restore it, or choose another --out")
-            raise UserError(
-                f"{out}: holds a run of other texts or settings; choose another --out, or resume "
-                "with the same command and data"
-            )
-        try:
-            with held_alone(folder):
-                if not packed_from(spec, folder):  # another process may have just packed it
-                    remove_corpus(folder)
-                    _pack(spec, folder, known, source)
-        except UserError:
-            if is_new:
-                with suppress(OSError):
-                    out.rmdir()
-            raise
+    if packed_from(spec, folder):
+        return _open(spec, folder)
+    _require_no_run(out)
+    try:
+        with held_alone(folder):
+            _require_no_run(out)  # another process may have begun one
+            if not packed_from(spec, folder):  # another process may have just packed it
+                remove_corpus(folder)
+                _pack(spec, folder, known, source)
+            return _open(spec, folder)
+    except UserError:
+        if is_new:
+            with suppress(OSError):
+                out.rmdir()
+        raise
+
+
+def _require_no_run(out: Path) -> None:
+    """Raise for a run, whose tokens are missing or those of another text.
+
+    Raises:
+        UserError: says which of the two.
+    """
+    folder = out / TOKENS
+    if (out / "config.toml").exists():
+        if not folder.exists():
+            raise UserError(f"{folder}: is missing; restore it, or choose another --out")
+        raise UserError(
+            f"{out}: holds a run of other texts or settings; choose another --out, or resume "
+            "with the same command and data"
+        )
+
+
+def _open(spec: TextSpec, folder: Path) -> PackedCorpus:
+    """Open the tokens of a text.
+
+    Raises:
+        UserError: they are damaged, or another command has replaced them.
+    """
     with _damage_explained(folder):
-        return open_packed(folder)
+        text = open_packed(folder)
+    if text.header.spec.fingerprint != spec.fingerprint:
+        raise _replaced(folder)
+    return text
+
+
+def _replaced(folder: Path) -> UserError:
+    return UserError(
+        f"{folder}: another command has replaced these tokens by those of other texts or settings; "
+        "choose another --out"
+    )
 
 
 def _pack(spec: TextSpec, folder: Path, known: Tokenizer | None, source: Path | None) -> None:
@@ -224,7 +256,25 @@ def _same_text(spec: TextSpec, folder: Path) -> Header | None:
     return header if same else None
 
 
-def remove_other_tokens(run: Run) -> None:
+@contextmanager
+def tokens_held(run: Run, spec: TextSpec | None) -> Iterator[None]:
+    """Let no other command replace the tokens in the folder of a run that is begun.
+
+    `spec` is that of the run's own tokens there, if it has any; tokens of another text are deleted.
+
+    Raises:
+        UserError: another process writes tokens there, or has replaced the run's.
+    """
+    folder = run.path / TOKENS
+    with held_alone(folder):
+        if spec is None:
+            _remove_other_tokens(run)
+        elif not packed_from(spec, folder):
+            raise _replaced(folder)
+        yield
+
+
+def _remove_other_tokens(run: Run) -> None:
     """Delete tokens of another text, which a dry run or a killed training left in the folder.
 
     A packed corpus there that the run is trained on stays.
