@@ -143,6 +143,27 @@ def test_a_stopped_training_of_a_converted_run_keeps_its_weights(
         load_file(folder / "elu" / name / "model.safetensors") for name in (".", "checkpoints/2")
     )
     assert all(torch.equal(saved[name], last[name]) for name in last)
+    more = ("--from", "elu", "--steps", "+2", "--out", "more")
+    says = "step 2 of 9; regard convert can't resume it, so leave --steps out"
+    refused(regard("train", "text", "long.txt", *more), says)
+
+
+def test_more_steps_of_a_converted_run_equal_the_longer_training(
+    regard: Command, folder: Path
+) -> None:
+    (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
+    schedule = "training.schedule={kind='mingpt', positions=1000000, final=1}"
+    succeeded(regard("train", "text", "long.txt", "--out", "lm", *MODEL, *STEPS, schedule))
+    for name, steps in (("short", "4"), ("long", "6")):
+        succeeded(regard("convert", "lm", "--out", name, ELU, "--steps", steps))
+    more = ("--from", "short", "--steps", "+2", "--out", "more")
+    refused(regard("train", "casing", *more), "the task differs")
+    succeeded(regard("train", "text", "long.txt", *more))
+    ours, theirs = (
+        load_file(folder / name / "checkpoints/6/model.safetensors") for name in ("more", "long")
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_tokens_of_a_dry_run_are_not_those_of_another_run(regard: Command, folder: Path) -> None:

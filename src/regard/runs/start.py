@@ -25,6 +25,9 @@ from regard.runs.run import Run, ancestors, pack_weights, shown_shape
 from regard.tasks.rows import HELD_OUT
 from regard.text.packed import is_packed, link_corpus
 
+CONVERSION = "conversion"
+"""Stage of a converted run, also after `regard convert --steps` has trained it on a text."""
+
 
 def begin_with(start: Run, run: Run) -> None:
     """Copy the weights of `start` to an untrained run, and record them in its origin.
@@ -151,7 +154,7 @@ def convert(start: Run, out: str | Path, settings: Sequence[str]) -> Run:
         raise UserError(
             f"{start.path}: nothing is changed; give settings such as model.attention.kind=elu"
         )
-    run = Run.new(out, recipe, start.tokenizer, derived_origin(start, "conversion"))
+    run = Run.new(out, recipe, start.tokenizer, derived_origin(start, CONVERSION))
     begin_with(start, run)
     save_derived(start, run)
     run.model.eval()

@@ -22,7 +22,7 @@ from regard.models.builders import Classifier, Embedder, LanguageModel, TokenCla
 from regard.models.places import require_places
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
-from regard.runs.start import begin_with, shown_names
+from regard.runs.start import CONVERSION, begin_with, shown_names
 from regard.runs.training_text import KnownAnswers, open_run_index
 from regard.text.tokenizer import Tokenizer
 from regard.training.adaptation import prepare_model
@@ -36,7 +36,7 @@ from regard.training.checkpoint import (
 from regard.training.loop import ExecutionOptions, check_options, stops_early, train
 from regard.training.processes import is_restart, join_processes
 from regard.training.sources.base import Datasets, Source
-from regard.training.sources.text import stored_text, tokens_held, window_datasets
+from regard.training.sources.text import TextSource, stored_text, tokens_held, window_datasets
 from regard.training.step import mean_loss
 
 EXAMPLE_CHARACTERS = 60
@@ -300,7 +300,7 @@ def plan_converted(run: Run, steps: int) -> Plan:
     """
     text = stored_text(run)
     run.recipe = _with_training(run.recipe, epochs=None, steps=steps, freeze=None, lora=None)
-    made = plan_run(run, window_datasets(run, text), "training")
+    made = plan_run(run, window_datasets(run, text), TextSource.stage)
     run.save_description()
     return made
 
@@ -315,15 +315,18 @@ def _require_finished(start: Run, checkpoint: Checkpoint) -> None:
     progress = checkpoint.progress
     steps = start.origin.get("steps", 0)
     if progress.step < steps and not stops_early(progress, start.recipe.training):
-        raise UserError(
-            f"{start.path}: is unfinished, at step {progress.step} of {steps}; repeat its "
-            "training command with --resume first"
+        hint = (
+            "regard convert can't resume it, so leave --steps out and set training.steps"
+            if start.origin.get("stage") == CONVERSION
+            else "repeat its training command with --resume first"
         )
+        raise UserError(f"{start.path}: is unfinished, at step {progress.step} of {steps}; {hint}")
 
 
 def _require_same_stage(start: Run, source: Source) -> None:
     stage = start.origin.get("stage")
-    if stage != source.stage:
+    trained = TextSource.stage if stage == CONVERSION else stage  # as by `plan_converted`
+    if trained != source.stage:
         raise UserError(
             f"{start.path}/origin.json: stage is {stage}, not {source.stage}: the task differs; "
             "--steps continues runs of regard train, each with its own task; for another, leave it "
