@@ -184,11 +184,22 @@ def _stream(path: Path) -> Path | int | None:
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Create a folder with all its files atomically."""
-    temporary = path.with_name(f".{path.name}.partial")
-    if temporary.exists():
-        shutil.rmtree(temporary)
-    with cleared_up(temporary, path):
+    with new_folder(path) as temporary:
         stage_folder(temporary, files.items())
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a hidden folder to write to, which becomes `path` at the end.
+
+    What a killed command has left of it is replaced.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    with cleared_up(temporary, path):
+        temporary.mkdir(parents=True)
+        yield temporary
+        _flush_folder(temporary)
         publish(temporary, path)
 
 
@@ -245,6 +256,25 @@ def hold_lock(path: Path, busy: str) -> Iterator[None]:
             yield
     except Timeout:
         raise UserError(busy) from None
+
+
+@contextmanager
+def held_alone(out: Path) -> Iterator[None]:
+    """Lock a folder to write; the lock file beside it is removed before it is released.
+
+    Raises:
+        UserError: another process writes it.
+    """
+    place = out.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lock = place.with_name(f".{place.name}.lock")
+    busy = f"{out}: another process is writing it; wait until it ends, or choose another --out"
+    with hold_lock(lock, busy):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no open file
+                lock.unlink()
 
 
 def append_line(path: Path, line: str) -> None:

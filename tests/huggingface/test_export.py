@@ -18,13 +18,14 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from killed import require_repeatable
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.attention.score_config import GatedSoftmaxConfig
 from regard.decoding import generate_ids
 from regard.errors import UserError
-from regard.huggingface.convert.export import export_run
+from regard.huggingface.convert.export import Exported, export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
 from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
@@ -345,6 +346,16 @@ def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
     run = trained_run(tmp_path, NEW["gpt2"])
     with pytest.raises(UserError, match="exists; choose another --out"):
         export_run(run, tmp_path)
+
+
+def test_a_killed_export_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trained_run(tmp_path / "run", NEW["gpt2"])
+    (tmp_path / "exported").mkdir()
+
+    def write(out: Path) -> Exported:
+        return export_run(run, out)
+
+    require_repeatable(write, "config.json", tmp_path / "exported", monkeypatch)
 
 
 # The ids around a text

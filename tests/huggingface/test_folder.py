@@ -17,6 +17,7 @@ from tokenizers import models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from killed import require_repeatable
 from plans import plan_finetuning
 from regard import api
 from regard.errors import NonFiniteError, UserError
@@ -434,6 +435,15 @@ def test_what_exists_is_not_touched(folders: Path, tmp_path: Path, existing: str
     with pytest.raises(UserError, match="exists; choose another --out"):
         import_folder(folders / "gpt2", out)
     assert not list(out.iterdir()) if existing == "folder" else out.read_text("utf-8") == "mine"
+
+
+def test_a_killed_import_is_repeated(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(out: Path) -> Run:
+        return import_folder(folders / "gpt2", out)
+
+    require_repeatable(write, "config.toml", tmp_path, monkeypatch)
 
 
 def test_damaged_weights_are_refused(folder_of: Callable[[str], Path], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from killed import require_repeatable
 from plans import plan_task
 from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
@@ -224,6 +225,15 @@ def test_what_does_not_fit_is_refused_in_one_line(
 def test_nothing_is_overwritten(parent: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists"):
         convert(parent, str(tmp_path), ["model.attention.kind=elu"])
+
+
+def test_a_killed_conversion_is_repeated(
+    parent: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(out: Path) -> Run:
+        return convert(parent, out, ["model.attention.kind=elu"])
+
+    require_repeatable(write, "config.toml", tmp_path, monkeypatch)
 
 
 def test_ancestors_are_found_from_any_folder(

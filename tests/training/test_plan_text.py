@@ -18,10 +18,10 @@ from regard.config import override
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.perplexity import TextScore
+from regard.files import held_alone
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.text import packed
-from regard.text.pack import held_alone
 from regard.training.estimate import estimate_training
 from regard.training.plan import Plan
 from regard.training.sources import text as text_source

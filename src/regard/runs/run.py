@@ -185,6 +185,12 @@ class Run:
         """Write the weights."""
         write_file(self.path / "model.safetensors", pack_weights(self))
 
+    def save_new(self, folder: Path) -> None:
+        """Write the run to another, new folder, which becomes its own later."""
+        saved = replace(self, path=folder)
+        saved.save_weights()
+        saved.save_description()
+
     @property
     def device(self) -> torch.device:
         """The device of the model."""

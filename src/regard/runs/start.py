@@ -15,7 +15,7 @@ from regard.attention.gating import Gating
 from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
 from regard.config import Config, override
 from regard.errors import UserError
-from regard.files import fingerprint_of
+from regard.files import fingerprint_of, held_alone, new_folder
 from regard.models.config import EncoderDecoderConfig, ModelConfig, TransformerConfig
 from regard.models.head_config import with_labels
 from regard.models.tensors import saved_tensors
@@ -168,15 +168,17 @@ def derived_origin(start: Run, stage: str) -> dict[str, Any]:
 
 
 def save_derived(start: Run, run: Run) -> None:
-    """Write a run derived from `start` without training, with its held-out rows and tokens."""
-    out = run.path
-    out.mkdir(parents=True)
-    if (rows := start.path / HELD_OUT).is_file():
-        shutil.copy(rows, out)
-    if is_packed(tokens := start.path / "tokens"):
-        link_corpus(tokens, out / "tokens")
-    run.save_weights()  # first: without config.toml, what is left by a kill isn't a run
-    run.save_description()
+    """Write a run derived from `start` without training, with its held-out rows and tokens.
+
+    Raises:
+        UserError: another process writes its folder.
+    """
+    with held_alone(run.path), new_folder(run.path) as folder:
+        if (rows := start.path / HELD_OUT).is_file():
+            shutil.copy(rows, folder)
+        if is_packed(tokens := start.path / "tokens"):
+            link_corpus(tokens, folder / "tokens")
+        run.save_new(folder)
 
 
 _OWN = ("code", "steps", "new_tensors", "dropped_tensors")

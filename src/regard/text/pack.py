@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Bool, Integer
 
 from regard.errors import RegardError, UserError, alternatives
-from regard.files import decode_json, hold_lock, publish, sums_of, write_file
+from regard.files import decode_json, held_alone, publish, sums_of, write_file
 from regard.operating_system import process_cpu_count
 from regard.text.corpus import Piece, batch_pieces
 from regard.text.files import PACKED
@@ -136,25 +136,6 @@ def _require_possible(spec: TextSpec, jobs: int | None) -> None:
         raise UserError(f"seed={spec.seed}: expected 0 or more")
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs={jobs}: expected 1 or more")
-
-
-@contextmanager
-def held_alone(out: Path) -> Iterator[None]:
-    """Lock the folder of a packed corpus; the lock file is removed before it is released.
-
-    Raises:
-        UserError: another process packs to it.
-    """
-    place = out.resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    lock = place.with_name(f".{place.name}.lock")
-    busy = f"{out}: another process is writing it; wait until it ends, or choose another --out"
-    with hold_lock(lock, busy):
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # Windows removes no open file
-                lock.unlink()
 
 
 def _require_free(out: Path) -> None:

@@ -7,7 +7,7 @@ import tokenizers
 import torch
 
 from regard.errors import UserError, alternatives
-from regard.files import pack_tensors, to_json, write_file
+from regard.files import held_alone, new_folder, pack_tensors, to_json, write_file
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.family import UNREADABLE, Family, Written
 from regard.huggingface.convert.tokenizer import known_text
@@ -51,15 +51,17 @@ def export_run(run: Run, out: Path, family: str | None = None) -> Exported:
         **ids,
         **written.fields,
     }
-    out.mkdir(parents=True)
     # Texts of masked language models spell the mask.
     masked = isinstance(run.recipe.head, MaskedLMHeadConfig)
-    run.tokenizer.save(out, split_special_tokens=not masked)
-    if not _adds_the_same_ids(run):
-        write_file(out / "tokenizer.json", _with_ids_around(run).to_str(pretty=True).encode())
-    write_file(out / "generation_config.json", to_json(ids | forced_ids(run.recipe, run.tokenizer)))
-    write_file(out / "model.safetensors", pack_tensors(converted, {"format": "pt"}))
-    write_file(out / "config.json", to_json(config))
+    generation = ids | forced_ids(run.recipe, run.tokenizer)
+    with held_alone(out), new_folder(out) as folder:
+        run.tokenizer.save(folder, split_special_tokens=not masked)
+        if not _adds_the_same_ids(run):
+            native = _with_ids_around(run)
+            write_file(folder / "tokenizer.json", native.to_str(pretty=True).encode())
+        write_file(folder / "generation_config.json", to_json(generation))
+        write_file(folder / "model.safetensors", pack_tensors(converted, {"format": "pt"}))
+        write_file(folder / "config.json", to_json(config))
     return Exported(chosen.model_type, written.dropped)
 
 

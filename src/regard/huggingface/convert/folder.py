@@ -10,7 +10,7 @@ from torch import Tensor
 
 import regard
 from regard.errors import UserError
-from regard.files import read_table, read_tensors
+from regard.files import held_alone, new_folder, read_table, read_tensors
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.tokenizer import read_tokenizer, template_of
 from regard.runs.recipe import DataConfig, Recipe, require_run
@@ -30,9 +30,8 @@ def import_folder(folder: Path, out: Path) -> Run:
         raise UserError(f"{out}: exists; choose another --out")
     run = read_folder(folder, out)
     require_finite(run.model, folder)
-    out.mkdir(parents=True)
-    run.save_weights()  # first: without config.toml, a killed import isn't a run
-    run.save_description()
+    with held_alone(out), new_folder(out) as unfinished:
+        run.save_new(unfinished)
     return run
 
 

@@ -20,13 +20,13 @@ from regard.data.batch import WeightedDataset
 from regard.data.windows import HeldOutWindows, Windows
 from regard.decoding import Sampling, generate_ids
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import held_alone, write_file
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
 from regard.text.corpus import Corpus, Document, Piece, cut_pieces, paths_among, read_corpus
 from regard.text.files import PACKED
-from regard.text.pack import encode_batch, held_alone, pack_corpus
+from regard.text.pack import encode_batch, pack_corpus
 from regard.text.packed import (
     DocumentTokens,
     Header,
