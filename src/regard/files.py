@@ -224,12 +224,22 @@ def cleared_up(temporary: Path, path: Path) -> Iterator[None]:
         with errors_name(path):
             yield
     except Exception:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                temporary.unlink()
+        _remove(temporary)
         raise
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what killed processes have left half-written in a folder that no other one writes."""
+    for path in folder.glob(".*.partial"):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from plans import plan_task
 from refusals import refusal
 from regard import files
 from regard.errors import UserError
+from regard.files import remove_unfinished
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.run import Run
 from regard.training.checkpoint import (
@@ -27,7 +28,6 @@ from regard.training.checkpoint import (
     Progress,
     load_optimizers,
     newest_checkpoint,
-    remove_unfinished,
     require_checkpoint,
     require_intact,
 )
@@ -160,7 +160,7 @@ def test_a_stale_attempt_publishes_nothing(run: Run, monkeypatch: pytest.MonkeyP
     writer = writer_of(run, Claim.take(folder).publishing)
     writer.save(Progress(step=1))
     Claim.take(folder)
-    remove_unfinished(run.path)
+    remove_unfinished(run.path / "checkpoints")
     proceed.set()
     with pytest.raises(StaleClaimError, match="attempt 1 is stale"), writer:
         pass
@@ -172,7 +172,7 @@ def test_what_a_killed_attempt_left_is_removed(run: Run) -> None:
     left = run.path / "checkpoints/.3.some-attempt.partial"
     left.mkdir(parents=True)
     (left / "model.safetensors").touch()
-    remove_unfinished(run.path)
+    remove_unfinished(run.path / "checkpoints")
     assert list((run.path / "checkpoints").iterdir()) == []
 
 

@@ -1,6 +1,7 @@
 """Training on texts: tokens on disk, held-out documents, and what a resumed plan reads again."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -170,6 +171,15 @@ def test_tokens_replaced_after_the_plan_are_left_alone(lines: Path, tmp_path: Pa
     assert not (out / "config.toml").exists()
     second.execute(SETTINGS)
     assert "Another text." in text_of(plan_text(other, out, recipe()))
+
+
+def test_what_a_kill_has_left_of_a_beginning_is_removed(lines: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "run", os.getpid() + 1
+    plan = plan_text(lines, out, recipe())
+    (out / f".config.toml.{other}.partial").write_text("format = 1", "utf-8")
+    (out / ".tokens.partial").mkdir()
+    plan.execute(SETTINGS)
+    assert not list(out.glob(".*.partial"))
 
 
 def test_tokens_are_not_replaced_while_a_run_begins(

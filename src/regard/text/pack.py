@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Bool, Integer
 
 from regard.errors import RegardError, UserError, alternatives
-from regard.files import decode_json, held_alone, publish, sums_of, write_file
+from regard.files import decode_json, held_alone, publish, remove_unfinished, sums_of, write_file
 from regard.operating_system import process_cpu_count
 from regard.text.corpus import Piece, batch_pieces
 from regard.text.files import PACKED
@@ -220,8 +220,7 @@ def _begin(spec: TextSpec, folder: Path) -> PackProgress:
     except (OSError, ValueError):
         saved = None
     if saved is not None and saved.fingerprint == spec.fingerprint:
-        for path in folder.glob(".*.partial"):  # which a killed process has left half-written
-            path.unlink()
+        remove_unfinished(folder)
         return saved
     remove_corpus(folder)
     folder.mkdir(parents=True)

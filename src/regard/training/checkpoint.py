@@ -251,12 +251,6 @@ def publish_best(checkpoint: Path, run: Path) -> None:
         publish(checkpoint / _BEST, run / "model.safetensors")
 
 
-def remove_unfinished(run: Path) -> None:
-    """Delete the files of earlier attempts, which can't publish any more."""
-    for path in (run / "checkpoints").glob(".*.partial"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def newest_checkpoint(run: Path) -> Checkpoint | None:
     """Return the newest complete checkpoint of a run, if any; only its state.json is read.
 

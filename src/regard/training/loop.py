@@ -16,6 +16,7 @@ from regard.device import freed_memory_reused
 from regard.dropout import dropouts
 from regard.environment import ExecutionEnvironment, TrainingPrecision
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError, first_line
+from regard.files import remove_unfinished
 from regard.models.builders import Model
 from regard.operations import OperationCounter
 from regard.runs.claim import Claim
@@ -31,7 +32,6 @@ from regard.training.checkpoint import (
     load_optimizers,
     newest_checkpoint,
     publish_best,
-    remove_unfinished,
     require_intact,
 )
 from regard.training.loggers import CheckpointReport, Logger, MetricsLog, make_loggers
@@ -217,7 +217,7 @@ def _open(
     loggers: list[Logger] = []
     if processes.is_first:
         with publishing():
-            remove_unfinished(run.path)
+            remove_unfinished(run.path / "checkpoints")  # earlier attempts publish nothing more
             if checkpoint is not None:
                 _warn_of_changes(run, checkpoint, described, sampler.steps)
             place = (run.path, title, sampler.steps, progress.step)

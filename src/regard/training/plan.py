@@ -17,7 +17,7 @@ from regard.data.batch import Batch, Sampler, sequential_batches
 from regard.device import require_memory
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
-from regard.files import read_table, write_file
+from regard.files import read_table, remove_unfinished, write_file
 from regard.models.builders import Classifier, Embedder, LanguageModel, TokenClassifier
 from regard.models.places import require_places
 from regard.runs.recipe import Recipe, load_recipe
@@ -151,6 +151,7 @@ class Plan:
         else:
             with tokens_held(self.run, self.data.packed):
                 require_out(path, resume=False)  # another process may have begun a run
+                remove_unfinished(path)
                 for name, content in self.data.files.items():
                     write_file(path / name, content)
                 self.run.save_description()
