@@ -9,6 +9,7 @@ from refusals import refusal
 from regard.config import override
 from regard.data.packing import Mixture
 from regard.errors import UserError
+from regard.files import held_alone
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.text.config import CharactersConfig
@@ -86,6 +87,19 @@ def test_a_corpus_in_the_folder_of_the_run_stays(corpora: Path, tmp_path: Path) 
     (corpora / "web").rename(out / "tokens")
     plan_pretraining(out / "tokens", out, recipe()).execute(SETTINGS)
     assert is_packed(out / "tokens")
+
+
+def test_a_link_to_tokens_of_another_text_goes_but_not_where_it_leads(
+    corpora: Path, tmp_path: Path
+) -> None:
+    """And nothing is written there, as it may be read-only."""
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "tokens").symlink_to(corpora / "code")
+    with held_alone(corpora / "code"):
+        plan_pretraining(corpora / "web", out, recipe()).execute(SETTINGS)
+    assert not (out / "tokens").exists()
+    assert is_packed(corpora / "code")
 
 
 def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None:

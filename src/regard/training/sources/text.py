@@ -1,10 +1,9 @@
 """Text of any size, read in windows: files, folders, or documents in memory."""
 
 import dataclasses
-import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import groupby
 from math import exp, log
@@ -266,7 +265,8 @@ def tokens_held(run: Run, spec: TextSpec | None) -> Iterator[None]:
         UserError: another process writes tokens there, or has replaced the run's.
     """
     folder = run.path / TOKENS
-    with held_alone(folder):
+    # Where a link leads may be read-only.
+    with nullcontext() if folder.is_symlink() else held_alone(folder):
         if spec is None:
             _remove_other_tokens(run)
         elif not packed_from(spec, folder):
@@ -283,7 +283,9 @@ def _remove_other_tokens(run: Run) -> None:
     if is_packed(folder) and str(folder.resolve()) not in run.origin.get("inputs", ()):
         spec = msgspec.structs.replace(read_header(folder).spec, known=None)
         if spec.fingerprint != run.origin["fingerprint"]:
-            shutil.rmtree(folder)
+            if folder.is_symlink():
+                folder.unlink()
+            remove_corpus(folder)
 
 
 def with_documents(recipe: Recipe, documents: str) -> Recipe:
