@@ -11,9 +11,9 @@ from regard.models.head_config import HeadConfig
 
 
 def make_uninitialized(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
-    """Return a model whose weights aren't drawn; the system has given them no memory yet.
+    """Return a model whose weights aren't drawn, so that the system hasn't given them memory yet.
 
-    Unlike the meta device, for whose operations torch imports its compiler, this takes no second.
+    On the meta device, torch would import its compiler, which takes a second.
 
     Raises:
         UserError: as `make_model`.
