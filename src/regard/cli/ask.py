@@ -46,7 +46,6 @@ INDEX = click.option(
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 @click.argument("questions", nargs=-1, required=True)
 @INDEX
@@ -184,7 +183,6 @@ def _printable(line: str) -> str:
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 @click.argument("questions", type=options.PATH)
 @click.option(
@@ -197,12 +195,7 @@ def _printable(line: str) -> str:
     default="95%",
     help="Probability with which the guarantee holds.",
 )
-@click.option(
-    "--paraphrase",
-    "paraphrases",
-    multiple=True,
-    help="Another wording of the questions, {} for the subject; repeatable.",
-)
+@options.PARAPHRASE
 @INDEX
 @options.SEED_0
 @options.environment_options(precision="float32")

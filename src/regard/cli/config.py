@@ -41,7 +41,6 @@ def recipes() -> None:
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 def info(run: Path, trust_code: bool) -> None:
     """Show configuration, provenance and progress of RUN."""
@@ -110,7 +109,6 @@ def import_hf(folder: Path, out: Path) -> None:
 
 
 @click.command("export-hf")
-@options.TRUST_CODE
 @options.RUN
 @options.NEW
 @click.option(

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 @click.argument("settings", nargs=-1)
 @options.NEW

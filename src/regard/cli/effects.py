@@ -29,7 +29,6 @@ STEPS = click.option(
 
 
 @click.command()
-@options.TRUST_CODE
 @MODEL
 @PAIRS
 @SITES
@@ -73,7 +72,6 @@ def effects(
 
 
 @click.command()
-@options.TRUST_CODE
 @MODEL
 @PAIRS
 @click.option("--senders", default="heads", metavar="SITES", help=KINDS)
@@ -100,7 +98,6 @@ def paths(senders: str, receivers: str | None, **common: Any) -> None:
 
 
 @click.command()
-@options.TRUST_CODE
 @MODEL
 @PAIRS
 @SITES

@@ -20,19 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 @click.argument("pairs", type=options.PATH, required=False)
 @click.option("--predictions", type=options.OutputFile(), help="File to write answers to.")
 @click.option(
     "--baseline", help="Constant answer to score instead of the run; majority: the most common one."
 )
-@click.option(
-    "--paraphrase",
-    "paraphrases",
-    multiple=True,
-    help="Another wording of the questions, {} for the subject; repeatable.",
-)
+@options.PARAPHRASE
 @click.option("--report", type=options.OutputFile(), help="Page to write [RUN/report.html].")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad rows of PAIRS.")
 @options.EDIT

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 @click.argument("prompts", nargs=-1)
 @click.option(
@@ -127,7 +126,6 @@ def generate(
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 @click.option("--batch", type=options.COUNT, default=1, help="Number of rows decoded together.")
 @options.environment_options(precision="float32", device="cpu")

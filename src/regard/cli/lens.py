@@ -12,7 +12,6 @@ from regard.errors import UserError
 
 
 @click.command()
-@options.TRUST_CODE
 @MODEL
 @click.argument("text")
 @click.argument("second", required=False)

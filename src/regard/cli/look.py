@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from regard.explorer.page import View
     from regard.runs.run import Run
 
-MODEL = click.argument("model", metavar="RUN|hf:MODEL")
+MODEL = options.together(options.TRUST_CODE, click.argument("model", metavar="RUN|hf:MODEL"))
 LOADING = options.together(
     click.option("--device", help="Device: auto, cpu, cuda, … [cpu]."),
     click.option(
@@ -28,7 +28,6 @@ LOADING = options.together(
 
 
 @click.command()
-@options.TRUST_CODE
 @MODEL
 @click.argument("text")
 @click.argument("second", required=False)
@@ -116,7 +115,6 @@ def look(
 
 
 @click.command()
-@options.TRUST_CODE
 @MODEL
 @click.argument("texts", nargs=-1)
 @click.option(

@@ -78,7 +78,6 @@ HISTORY = click.option(
     type=PATH,
     help="File with the earlier turns of the conversation, one record of JSONL.",
 )
-RUN = click.argument("run", type=PATH)
 FOLDER = NamedPath(path_type=Path, file_okay=False)
 OUT = click.option("--out", type=PATH, required=True, help="Folder to create.")
 NEW = click.option("--out", type=NewFolder(), required=True, help="Folder to create.")
@@ -91,11 +90,20 @@ COMPILE = click.option("--compile", is_flag=True, help="Compile the model; slow 
 TRUST_CODE = click.option(
     "--trust-code", is_flag=True, help="Run the custom code of a run, a recipe or a grid."
 )
+PARAPHRASE = click.option(
+    "--paraphrase",
+    "paraphrases",
+    multiple=True,
+    help="Another wording of the questions, {} for the subject; repeatable.",
+)
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Combine options to one decorator; the help lists them in this order."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+RUN = together(TRUST_CODE, click.argument("run", type=PATH))
 
 
 def page(default: str) -> Callable[[F], F]:

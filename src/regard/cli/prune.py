@@ -10,7 +10,6 @@ from regard.cli import options
 
 
 @click.command()
-@options.TRUST_CODE
 @options.RUN
 @click.argument("data", type=options.PATH)
 @options.NEW
