@@ -7,6 +7,7 @@ position of the text, in the case that the task token at either end of the text 
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase
@@ -29,14 +30,7 @@ Place = Literal["first", "last"]
 CASES = {"<U>": str.upper, "<L>": str.lower}
 """Task token → case of the answer."""
 
-_WORDS = [
-    *names.FIRST_NAMES,
-    *names.LAST_NAMES,
-    *names.PLACES,
-    *names.PROFESSIONS,
-    *names.SUBJECTS,
-    *names.HOBBIES,
-]
+_WORDS = [*names.FIRST_NAMES, *names.LAST_NAMES, *chain(*names.FACTS.values())]
 
 
 class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):

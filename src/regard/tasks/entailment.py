@@ -21,12 +21,7 @@ from regard.tasks.rows import Rows
 from regard.tasks.split import Split, numbered
 from regard.tasks.world import tell
 
-VALUES = {
-    "place": names.PLACES[:8],
-    "profession": names.PROFESSIONS[:8],
-    "subject": names.SUBJECTS[:8],
-    "hobby": names.HOBBIES[:8],
-}
+VALUES = {kind: values[:8] for kind, values in names.FACTS.items()}
 """Possible facts about a person.
 
 Few values, so that each pair of equal or different values occurs often.

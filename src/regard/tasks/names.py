@@ -11,3 +11,5 @@ PLACES = [stem + ending for ending in _WORDS["place_endings"] for stem in _WORDS
 PROFESSIONS = _WORDS["professions"]
 SUBJECTS = _WORDS["subjects"]
 HOBBIES = _WORDS["hobbies"]
+FACTS = {"place": PLACES, "profession": PROFESSIONS, "subject": SUBJECTS, "hobby": HOBBIES}
+"""Kind of fact about a person → possible values."""

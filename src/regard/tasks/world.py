@@ -49,11 +49,7 @@ _SENTENCES: dict[str, tuple[str, ...]] = {
         "{value} is the hobby of {name}.",
     ),
 }
-_OTHER_FACTS = {
-    "profession": names.PROFESSIONS,
-    "subject": names.SUBJECTS,
-    "hobby": names.HOBBIES,
-}
+_OTHER_FACTS = {kind: values for kind, values in names.FACTS.items() if kind != "place"}
 
 
 class WorldConfig(Config, frozen=True):

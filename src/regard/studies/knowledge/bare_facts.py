@@ -29,12 +29,7 @@ from regard.tasks.rng import choice, shuffled
 from regard.training.sources.documents import DocumentSource
 from regard.uncertainty.signals import score_tokens
 
-KINDS = {
-    "place": names.PLACES,
-    "profession": names.PROFESSIONS,
-    "subject": names.SUBJECTS,
-    "hobby": names.HOBBIES,
-}
+KINDS = names.FACTS
 """Values of each kind of fact; all are equally likely."""
 NAMES = tuple(" ".join(name) for name in product(names.FIRST_NAMES, names.LAST_NAMES))
 """All full names."""
