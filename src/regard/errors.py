@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 
 class RegardError(Exception):
@@ -53,6 +54,20 @@ def require_list(texts: Iterable[object], name: str) -> None:
     """
     if isinstance(texts, str):
         raise UserError(f"{name}: expected a list of texts, not a single one; write [text]")
+
+
+def require_packages(needed_by: str, extra: str, *packages: str) -> None:
+    """Check that the packages of an extra are installed.
+
+    Raises:
+        UserError: one isn't; the message begins with `needed_by`, such as "ROUGE needs".
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise UserError(
+                f"{needed_by} {name}, which isn't installed: pip install 'regard[{extra}]'"
+            )
 
 
 MOST = 32

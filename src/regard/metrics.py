@@ -13,7 +13,7 @@ from unicodedata import category
 import numpy as np
 from jaxtyping import Float, Int
 
-from regard.errors import UserError
+from regard.errors import require_packages
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -399,14 +399,8 @@ def _library(name: str) -> Any:
     Raises:
         UserError: it isn't installed.
     """
-    try:
-        return import_module(name)
-    except ImportError:
-        package = name.partition(".")[0].replace("_", "-")
-        raise UserError(
-            f"ROUGE, BLEU and chrF need {package}, which isn't installed: "
-            "pip install 'regard[metrics]'"
-        ) from None
+    require_packages("ROUGE, BLEU and chrF need", "metrics", name.partition(".")[0])
+    return import_module(name)
 
 
 def _corpus_score(

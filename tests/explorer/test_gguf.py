@@ -1,5 +1,6 @@
 """Models in GGUF files."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,9 +42,9 @@ def test_a_broken_file_is_refused_in_one_line(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.gguf").touch()
-    monkeypatch.setattr(loading, "find_spec", lambda name: None if name == "gguf" else object())
+    monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(
-        UserError, match=r"model\.gguf: needs gguf; .*pip install 'regard\[gguf\]'$"
+        UserError, match=r"model\.gguf: needs gguf, .*pip install 'regard\[gguf\]'$"
     ):
         HuggingFaceModel.load(tmp_path / "model.gguf")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from regard.cli import options
-from regard.errors import UserError
+from regard.errors import UserError, require_packages
 
 
 @click.command()
@@ -29,18 +29,11 @@ def serve(
     Default: all runs below the folder runs. The page can be opened only on this machine. --edit
     sets its initial edits.
     """
-    try:
-        from regard.serve.server import serve as serve_models
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in ("starlette", "uvicorn"):
-            raise
-        raise UserError(
-            f"regard serve needs {missing}, which isn't installed: pip install 'regard[serve]'"
-        ) from None
+    require_packages("regard serve needs", "serve", "starlette", "uvicorn")
     from regard.environment import ExecutionEnvironment
     from regard.runs.code import trust_code as trust
     from regard.serve.available_models import find_models, find_runs
+    from regard.serve.server import serve as serve_models
 
     names = models or find_runs(Path("runs"))
     if trust_code:

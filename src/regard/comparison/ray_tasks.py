@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from regard.comparison.config import RayConfig
 from regard.comparison.jobs import run_in_jobs
 from regard.comparison.worker import train_cell
-from regard.errors import UserError
+from regard.errors import UserError, require_packages
 
 if TYPE_CHECKING:
     import ray
@@ -28,12 +28,9 @@ def connect_to_ray(config: RayConfig) -> None:
     Raises:
         UserError: Ray isn't installed, or there is no cluster.
     """
-    try:
-        import ray
-    except ImportError:
-        raise UserError(
-            "--executor ray needs ray, which isn't installed: pip install 'regard[ray]'"
-        ) from None
+    require_packages("--executor ray needs", "ray", "ray")
+    import ray
+
     if ray.is_initialized():
         return
     _require_listener(config.address)

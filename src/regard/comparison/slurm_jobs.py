@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from regard.comparison.config import SlurmConfig
 from regard.comparison.jobs import run_in_jobs
 from regard.comparison.worker import train_cell
-from regard.errors import UserError
+from regard.errors import UserError, require_packages
 
 if TYPE_CHECKING:
     import submitit
@@ -25,12 +25,9 @@ def require_slurm(config: SlurmConfig) -> None:
     Raises:
         UserError: submitit or SLURM is missing.
     """
-    try:
-        import submitit
-    except ImportError:
-        raise UserError(
-            "--executor slurm needs submitit, which isn't installed: pip install 'regard[slurm]'"
-        ) from None
+    require_packages("--executor slurm needs", "slurm", "submitit")
+    import submitit
+
     if config.cluster == "slurm" and submitit.SlurmExecutor.affinity() < 0:
         raise UserError(
             "--executor slurm: there is no srun here; start it where jobs are submitted, or try "

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from regard.errors import UserError, first_line
+from regard.errors import UserError, first_line, require_packages
 from regard.huggingface.convert.folder import read_config, weight_files
 
 if TYPE_CHECKING:
@@ -35,12 +34,7 @@ def require_transformers() -> None:
     Raises:
         UserError: it isn't installed.
     """
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "Hugging Face models need transformers; install it: pip install 'regard[hf]'"
-        ) from None
+    require_packages("Hugging Face models need", "hf", "transformers")
 
 
 def named_folder(name: str, *, download: bool) -> tuple[str, Path]:
@@ -122,9 +116,7 @@ def load_gguf(
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    for package in ("gguf", "accelerate"):
-        if find_spec(package) is None:
-            raise UserError(f"{file}: needs {package}; install it: pip install 'regard[gguf]'")
+    require_packages(f"{file}: needs", "gguf", "gguf", "accelerate")
     given: dict[str, Any] = {"gguf_file": file.name, **_OFFLINE}
     # Standard error is redirected because the progress bar can't be switched off.
     with quiet(), redirect_stderr(StringIO()), _errors_in_one_line(file, "model"):
