@@ -45,13 +45,9 @@ class CellSettings(Config, frozen=True):
     """Precision of matrix products; auto: bfloat16 where it is faster."""
 
 
-class Grid(Config, frozen=True):
-    """A comparison, as in a grid.toml."""
+class Axes(Config, frozen=True):
+    """Settings and axes of a grid, or those that the grids of a suite have in common."""
 
-    task: str
-    """Task that all cells learn; `regard tasks` lists them."""
-    recipe: str | None = None
-    """Name or file of the recipe that the axes change. Default: the recipe of the task."""
     settings: tuple[str, ...] = ()
     """Settings of all cells, such as "model.short_conv=4"."""
     over: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -62,6 +58,15 @@ class Grid(Config, frozen=True):
     """Settings that accompany a value of an axis: "model.kind=rnn" = ["model.d_model=128"]."""
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Number of seeds: the recipe's seed and the next ones."""
+
+
+class Grid(Axes, frozen=True, kw_only=True):
+    """A comparison, as in a grid.toml."""
+
+    task: str
+    """Task that all cells learn; `regard tasks` lists them."""
+    recipe: str | None = None
+    """Name or file of the recipe that the axes change. Default: the recipe of the task."""
     baseline: dict[str, Any] = msgspec.field(default_factory=dict)
     """Values of compared axes in the row that others are compared with. Default: the first row."""
     score: str | None = None

@@ -3,38 +3,29 @@
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from regard.comparison.folder import require_comparison
-from regard.comparison.grid import Grid, axis_values
+from regard.comparison.grid import Axes, Grid, axis_values
 from regard.comparison.plan import PlannedComparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.summary import save_index, suite_tasks
 from regard.comparison.table import Comparison
-from regard.config import Config, convert, parse_toml
+from regard.config import convert, parse_toml
 from regard.errors import UserError, alternatives
 
 _FOLDER = files("regard.comparison") / "suites"
 
 
-class Suite(Config, frozen=True):
-    """Grids of different tasks, and their common settings and axes."""
+class Suite(Axes, frozen=True, kw_only=True):
+    """Grids of different tasks, and their common settings and axes.
+
+    Settings that a grid gives for a value of an axis replace those of the suite.
+    """
 
     grids: tuple[Grid, ...]
     """One grid per task."""
-    settings: tuple[str, ...] = ()
-    """Settings of all cells of all grids."""
-    over: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Compared axes of all grids."""
-    tune: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Tuned axes of all grids."""
-    options: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Settings that accompany a value of an axis; a grid's own settings replace them."""
-    seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """Number of seeds of all grids."""
 
 
 def suites() -> list[str]:
