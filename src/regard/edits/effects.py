@@ -29,7 +29,6 @@ from regard.edits.patching import (
     pairs_of,
     patch_each,
     patch_of,
-    require_sites,
 )
 from regard.edits.sites import BY_TOKEN, Site
 from regard.errors import UserError
@@ -75,7 +74,6 @@ def effects(
     >>> {row["site"]: round(row["effect"], 3) for row in found.rows()[:1]}
     {"decoder.embedding at 3 'Ada'": 1.0}
     """
-    require_sites(sites)
     controls = _number_of_controls(controls, sites)
     _require_methods(by, steps)
     pairs = pairs_of(run, clean, corrupt, metric)

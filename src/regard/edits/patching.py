@@ -47,18 +47,6 @@ class Pair(NamedTuple):
     measure: Measure
 
 
-def require_sites(chosen: str | Sequence[str]) -> None:
-    """Check that a choice of sites is a nonempty list of names, or one of `PARTS`.
-
-    Raises:
-        UserError: it isn't; the message lists the choices.
-    """
-    if not chosen or (isinstance(chosen, str) and chosen not in PARTS):
-        raise UserError(
-            f"sites {chosen or 'empty'}: there are {', '.join(PARTS)}, or a list of names"
-        )
-
-
 def pairs_of(
     run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: Metric
 ) -> list[Pair]:
@@ -90,9 +78,13 @@ def cells_of(run: Run, chosen: str | Sequence[str], pairs: Sequence[Pair]) -> li
     """Return the cells to patch: each site at all tokens together, or at each token.
 
     Raises:
-        UserError: the model has no such site, or pairs of different lengths have no common
-            positions.
+        UserError: the choice is neither one of `PARTS` nor a list of names, the model has no such
+            site, or pairs of different lengths have no common positions.
     """
+    if not chosen or (isinstance(chosen, str) and chosen not in PARTS):
+        raise UserError(
+            f"sites {chosen or 'empty'}: there are {', '.join(PARTS)}, or a list of names"
+        )
     known = all_sites(run)
     if not isinstance(chosen, str):
         by_name = {site.name: site for site in known}

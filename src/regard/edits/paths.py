@@ -36,7 +36,6 @@ from regard.edits.patching import (
     patch_each,
     patch_hooks,
     patch_of,
-    require_sites,
     require_vectors,
     row_metrics,
     rows_at_once,
@@ -144,7 +143,6 @@ def paths(
     ['site', 'total', 'direct', 'difference', 'decoder.1.keys.0']
     """
     last_stack(run.model)
-    require_sites(senders)
     pairs = pairs_of(run, clean, corrupt, metric)
     cells = cells_of(run, senders, pairs)
     known = {site.name: site for site in all_sites(run)}
