@@ -29,6 +29,11 @@ def _cpu_limit() -> int | None:
     return None
 
 
+def is_launched() -> bool:
+    """Return whether the variables of torchrun name several processes."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
 # Whether a process runs
 
 

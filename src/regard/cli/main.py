@@ -13,6 +13,7 @@ import click
 
 from regard import __version__
 from regard.errors import RegardError, UserError, alternatives
+from regard.operating_system import is_launched
 
 _COMMANDS = {
     "demo": (
@@ -108,7 +109,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 @click.pass_context
 def regard(ctx: click.Context) -> None:
     """Build, train, compare and look inside attention-based sequence models."""
-    if _is_one_of_many() and ctx.invoked_subcommand not in _OF_MANY_PROCESSES:
+    if is_launched() and ctx.invoked_subcommand not in _OF_MANY_PROCESSES:
         raise UserError(f"{ctx.invoked_subcommand}: runs in one process; start it without torchrun")
 
 
@@ -116,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 on success, 2 on a user's mistake, 1 on any other failure."""
     warnings.showwarning = _show_warning
     gc.set_threshold(5000)  # at the default, a short command spends a sixth of its time on it
-    if _is_one_of_many():  # otherwise each process prints torch's log lines
+    if is_launched():  # otherwise each process prints torch's log lines
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -147,7 +148,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _may_report(code: int) -> bool:
     """Return whether this process prints its failure; of torchrun's processes, one does."""
-    if not _is_one_of_many():
+    if not is_launched():
         return True
     from regard.training.processes import join_processes
 
@@ -155,10 +156,6 @@ def _may_report(code: int) -> bool:
         return join_processes().may_report(code)
     except RegardError:  # no others to agree with
         return True
-
-
-def _is_one_of_many() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def _usage_message(error: click.UsageError) -> str:

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import RegardError, UserError, first_line
-from regard.operating_system import is_running
+from regard.operating_system import is_launched, is_running
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -309,11 +309,6 @@ def agree_on_name(store: "Store", rank: int, size: int) -> str:
         others = {rank for rank in others if not store.check([f"regard/confirmed/{own}/{rank}"])}
         time.sleep(0.01)
     return own
-
-
-def is_launched() -> bool:
-    """Return whether the variables of torchrun name several processes."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def is_restart() -> bool:
