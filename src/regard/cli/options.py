@@ -28,7 +28,7 @@ class OutputFile(NamedPath):
     """Path of an output file, with one of `endings` if given; checked before the work begins."""
 
     def __init__(self, *endings: str) -> None:
-        super().__init__(path_type=Path)
+        super().__init__()
         self.endings = endings
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
@@ -44,9 +44,6 @@ class OutputFile(NamedPath):
 
 class NewFolder(NamedPath):
     """Path of a folder to create, which must not exist."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
         path = super().convert(value, param, ctx)
@@ -64,7 +61,7 @@ class Choice(click.Choice[str]):
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PATH = NamedPath(path_type=Path)
+PATH = NamedPath()
 COUNT = click.IntRange(min=1)
 SEEDS = click.IntRange(0, 2**32 - 1)
 
@@ -78,7 +75,7 @@ HISTORY = click.option(
     type=PATH,
     help="File with the earlier turns of the conversation, one record of JSONL.",
 )
-FOLDER = NamedPath(path_type=Path, file_okay=False)
+FOLDER = NamedPath(file_okay=False)
 OUT = click.option("--out", type=PATH, required=True, help="Folder to create.")
 NEW = click.option("--out", type=NewFolder(), required=True, help="Folder to create.")
 JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")
