@@ -15,8 +15,10 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
+from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -319,6 +321,21 @@ def _flush_folder(path: Path) -> None:
 
 
 # Offline pages: the policy that allows their scripts, and data that can't end a script
+
+
+def offline_page(
+    body: str, *, title: str, style: str, script: str = "", look: str = "", **values: str
+) -> str:
+    """Return a self-contained page that can run this script alone.
+
+    `body` is the path of a template in the package, filled with the title, the script and `values`,
+    which are HTML or data. `look` is the CSS class of the page.
+    """
+    shown = {"title": escape(title), "script": script}
+    inside = Template(packaged_text(body)).substitute(shown, **values).rstrip("\n")
+    return Template(packaged_text("page.html")).substitute(
+        shown, policy=content_policy(script), style=style, look=look, body=inside
+    )
 
 
 def content_policy(*scripts: str) -> str:

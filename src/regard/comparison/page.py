@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from statistics import fmean
-from string import Template
 from typing import Any
 
 from regard.comparison.export import SHORT, failure_lines, readable, seed_notes
 from regard.comparison.folder import Cell
 from regard.comparison.grid import short_name
 from regard.comparison.table import Candidate, Comparison, Row
-from regard.files import content_policy, inert, packaged_text, write_file
+from regard.files import inert, offline_page, packaged_text, write_file
 from regard.training.loggers import read_metrics
 
 PAGE = "report.html"
@@ -28,15 +27,13 @@ def save_page(comparison: Comparison) -> Path:
 
 def page(comparison: Comparison) -> str:
     """Return a self-contained page."""
-    script = packaged_text("comparison/static/compare.js")
-    title = f"Comparison {comparison.out.name}"
-    return Template(packaged_text("comparison/static/compare.html")).substitute(
-        policy=content_policy(script),
-        title=escape(title),
-        summary=escape(_summary(comparison)),
+    return offline_page(
+        "comparison/static/compare.html",
+        title=f"Comparison {comparison.out.name}",
         style=packaged_text("comparison/static/compare.css"),
+        script=packaged_text("comparison/static/compare.js"),
+        summary=escape(_summary(comparison)),
         data=inert(page_data(comparison)),
-        script=script,
     )
 
 

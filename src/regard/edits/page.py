@@ -4,13 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from string import Template
 
 from matplotlib.figure import Figure
 
 from regard.drawing import to_svg
 from regard.edits.table import Rows, html_table, text_table
-from regard.files import content_policy, packaged_text, write_file
+from regard.files import offline_page, packaged_text, write_file
 
 
 class Measured(ABC):
@@ -48,9 +47,9 @@ def save_page(found: Measured, path: Path) -> None:
 
 def page(found: Measured) -> str:
     """Return a self-contained page."""
-    return Template(packaged_text("edits/static/page.html")).substitute(
-        policy=content_policy(""),
-        title=escape(found.title),
+    return offline_page(
+        "edits/static/page.html",
+        title=found.title,
         style=packaged_text("edits/static/page.css"),
         summary="".join(f"<p>{_sentence(line)}</p>" for line in found.lines()),
         figure=to_svg(found.figure(), found.title),

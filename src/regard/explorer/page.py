@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import combinations, pairwise, product
 from pathlib import Path
-from string import Template
 from typing import Any, TypeAlias
 
 import msgspec
@@ -27,10 +26,12 @@ from regard.explorer.head_scores import blocks, most_selective
 from regard.explorer.intercept import AttentionRecord, score_steps
 from regard.explorer.pictures import draw_map
 from regard.explorer.token_comparison import compare_tokens
-from regard.files import content_policy, inert, packaged_text, write_file
+from regard.files import content_policy, inert, offline_page, packaged_text, write_file
 
 HeadIndex: TypeAlias = tuple[int, int, int]
 """Indices of map, layer and head among those on the page, from 0."""
+_WHOLE_PAGE = ":root { color-scheme: light dark; } body { margin: 0; min-height: 100vh; }"
+"""Styles of a page that shows a view alone."""
 VIEWS = ("model", "heads", "matrix", "step by step", "word", "positions")
 """Names of a page's views."""
 
@@ -159,13 +160,13 @@ class View:
 
 def page(data: dict[str, Any]) -> str:
     """Return a self-contained page."""
-    script = page_script()
-    return Template(packaged_text("explorer/static/page.html")).substitute(
-        policy=content_policy(script),
-        title=escape(data["title"]),
-        style=style(),
+    return offline_page(
+        "explorer/static/page.html",
+        title=data["title"],
+        style=f"{_WHOLE_PAGE}\n{style()}",
+        script=page_script(),
+        look="regard-look",
         data=inert(data),
-        script=script,
     )
 
 
