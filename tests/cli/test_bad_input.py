@@ -29,14 +29,12 @@ QUESTIONS = "train questions pairs.tsv --out new"
 TEXT = "train text text.txt --out new"
 GENERATE = "generate run Ada --max-new-tokens 5"
 EVALUATE = "evaluate run pairs.tsv"
-LONG = "Where was Ada Finch " + "Ada " * 12 + "born?"
 
 MISTAKES = {
     "regard": [
         ("--nonsense", "--nonsense"),
         ("world people --out new", "people"),
         ("world --out new people=5", "80..5600"),
-        ("world --out new nonsense=1", "there are: absent, augment"),
         (f"world --out {'x' * 300}", "x" * 300),
         ("config --seed 3", "--seed"),
         ("tasks casing", "casing"),
@@ -46,31 +44,21 @@ MISTAKES = {
         ("data pairs pairs.tsv --context-length 7", "--context-length"),
         ("data pairs pairs.tsv --num-examples 0", "--num-examples"),
         ("data pairs inputs.tsv", "inputs.tsv:1: "),
-        (f"data pairs long.tsv --context-length {BLOCK}", "long.tsv:2: "),
     ],
     "pretrain": [
         ("pretrain text.txt", "--out"),
         ("pretrain --out new", "CORPUS"),
         ("pretrain --out new model.n_layers=1", "file"),
-        ("pretrain gone.txt --out new", "gone.txt: no such file"),
         ("pretrain 'my  own text.txt' --out new", "my  own text.txt: no such file"),
-        ("pretrain empty.txt --out new", "empty.txt: is empty"),
         (f"{PRETRAIN} --tokenizer nowhere", "nowhere/tokenizer.json"),
-        (f"pretrain more.txt --out new --tokenizer run {SMALL}", "more.txt:3: the vocabulary has"),
         (f"{PRETRAIN} --questions pairs.tsv", "objective.questions"),
         (f"{PRETRAIN} {' '.join(MIXED)}", "--questions"),
-        (f"{PRETRAIN} --questions inputs.tsv objective.questions=0.5", "inputs.tsv:1: "),
         (f"{PRETRAIN} --recipe nonsense", "nonsense"),
         (f"{PRETRAIN} --seed -1", "--seed"),
         (f"{PRETRAIN} --device cuda:99", "--device cuda:99: "),
         (f"{PRETRAIN} --mix a=1", "--mix: is for packed corpora"),
-        (f"{PRETRAIN} model.layers=2", "model.layers"),
         (f"{PRETRAIN} pretraining.steps=3", "training?"),
         (f"{PRETRAIN} data.documents=files objective.span_corruption=0.5", "data.documents"),
-        (
-            f"{PRETRAIN} data.documents=files objective.questions=0.5 --questions pairs.tsv",
-            "data.documents",
-        ),
         (
             f"{PRETRAIN} {SMALL} --precision float64 training.param_dtype=bfloat16",
             "contradicts param_dtype=bfloat16",
@@ -82,10 +70,8 @@ MISTAKES = {
     ],
     "finetune": [
         ("finetune pairs.tsv --out new", "--from"),
-        ("finetune pairs.tsv extra.tsv --from run --out new", "extra.tsv"),
         ("finetune pairs.tsv --from text.txt --out new", "text.txt: is not a run folder"),
         ("finetune inputs.tsv --from run --out new", "inputs.tsv:1: "),
-        (f"{FINETUNE} model.n_layers=2", "can't be changed"),
         (f"{FINETUNE} --device meta", "--device meta: "),
     ],
     "train": [
@@ -95,26 +81,21 @@ MISTAKES = {
         ("train text a.txt --out new", "a.txt: is too short"),
         ("train questions pairs.tsv pairs.tsv --out new", "one file"),
         ("train questions bad.tsv --out new", "bad.tsv:2: has no answer"),
-        (f"train questions long.tsv --out new {SMALL}", "long.tsv:2: "),
         (f"{QUESTIONS} --recipe nowhere.toml", "nowhere.toml"),
         (f"{QUESTIONS} --recipe {'x' * 300}", "no such recipe or file"),
         (f"{QUESTIONS} data.{'x' * 300}=1", "no such field"),
         (f"{QUESTIONS} --tokenizer words:50", "--tokenizer words:50: takes no such size"),
         (f"{TEXT} --tokenizer pairs:9", "byte-pairs:32"),
         (f"{TEXT} --tokenizer byte-pairs:x", "size"),
-        (f"{TEXT} --tokenizer byte-pairs:9", "300"),
         (f"{TEXT} --tokenizer hf:none", "none: is no folder of a Hugging Face model: it doesn't"),
         (f"{QUESTIONS} --device abacus", "--device abacus: "),
         (f"{TEXT} --device abacus", "--device abacus: "),
-        (f"{TEXT} --freeze body", "adapts trained weights; give them by --from"),
         ("train text '' --out new", "a file's name is empty"),
         ("pretrain text.txt --out ''", "--out': is empty; name a file or folder"),
         ("generate '' Ada", "RUN': is empty; name a file or folder"),
         (f"{TEXT} model.n_layers = 1", "write section.field=value without spaces"),
         (f"{TEXT} objective.clozes=1", "text is read in windows, for objective.next_token alone"),
         (f"{QUESTIONS} --from nowhere", "give a run folder or, for a Hugging Face model"),
-        (f"{QUESTIONS} --from run --tokenizer run", "comes with --from"),
-        (f"{QUESTIONS} --from run model.n_layers=4", "model.n_layers = 4"),
         (f"{QUESTIONS} --from run training.lora.rank=999", "training.lora.rank=999: exceeds"),
         (f"{QUESTIONS} --steps +2", "--from RUN"),
         (f"{QUESTIONS} --from run --steps 2000", "--steps 2000: expected"),
@@ -127,8 +108,6 @@ MISTAKES = {
         ("evaluate run", "run: has no task and no held-out text; name a file"),
         ("evaluate nowhere pairs.tsv", "nowhere: is not a run folder"),
         ("evaluate run more.txt", "more.txt:3: the vocabulary has no 'Ł'"),
-        ("evaluate run bad.tsv", "bad.tsv:2: has no answer"),
-        ("evaluate run long.tsv", f"context length is {BLOCK}"),
         ("evaluate run inputs.tsv --baseline majority", "inputs.tsv:1: "),
         ("evaluate run pairs.tsv --baseline majority --seed 1", "not with --baseline"),
         ("evaluate run text.txt --seed 1", "--seed: need questions, not a text"),
@@ -141,12 +120,9 @@ MISTAKES = {
     ],
     "generate": [
         ("generate run", "no prompt"),
-        ("generate run Ada ''", "prompt 2: is empty"),
-        (f"generate run {'Ada' * BLOCK}", f"context length of {BLOCK}"),
         ("generate run Ada Ada⁇", "prompt 2: "),
         ("generate run 'Ada \udcff'", "prompt 1: "),
         ("generate text.txt Ada", "text.txt: is not a run folder"),
-        (f"{GENERATE} --temperature nan", "temperature"),
         (f"{GENERATE} --top-k 0", "top"),
         (f"{GENERATE} --max-new-tokens 0", "max-new-tokens"),
         (f"{GENERATE} --precision float16", "precision"),
@@ -162,7 +138,6 @@ MISTAKES = {
         ("ask run Who? --index text.txt", "not a corpus index"),
         ("calibrate run pairs.tsv --max-error 0%", "percentage"),
         ("calibrate run pairs.tsv --max-error many", "percentage"),
-        ("calibrate run inputs.tsv --max-error 20%", "no answer"),
         ("calibrate nowhere pairs.tsv --max-error 20%", "nowhere"),
         ("calibrate run pairs.tsv --max-error 20% --paraphrase Who?", "{}"),
     ],
@@ -188,37 +163,20 @@ MISTAKES = {
         ("look run Ada --heads 1 --detail 0.0", "0.0: no such head on the page; choose one such"),
         ("look run Ada --out nowhere/x.html", "can't be written"),
         ("look run Ada --out x.pdf", "choose a name with .html, .png or .svg"),
-        ("look run Ada ''", "a text is empty"),
-        ("look run Ada --compare-text Mia --word zebra", "the word “zebra” isn't in"),
         ("look run Ada --word Ada", "--word Ada: needs two panels"),
-        ("look run Łódź", "the text: the vocabulary has no 'Ł'; it has "),
         ("look gpt2 text", "for a Hugging Face model, write hf:gpt2"),
         (f"head-scores run {'Ł' * 200}", "the vocabulary has no 'Ł'"),
-        ("head-scores run --random 4000", "--random 4000: the sequence occurs twice"),
         ("head-scores run --gradients", "--gradients: needs TEXTS"),
         ("head-scores run --out x.bmp", "choose a name with .png or .svg"),
     ],
     "attention": [
         ("attention check softmaxx", "no such mechanism; there are: softmax"),
         ("attention check none.py:X", "none.py: no such file"),
-        (
-            f"{TEXT} {SMALL} model.attention.kind=linformer",
-            "linformer attention does not support causal masks",
-        ),
-        (
-            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax+sofmax",
-            "model.pattern[1].attention.kind: sofmax: no such mechanism",
-        ),
-        (
-            f"{TEXT} {SMALL} model.n_layers=2 model.pattern=softmax*5",
-            "pattern has 5 layers, and n_layers = 2",
-        ),
     ],
     "import-hf and export-hf": [
         ("import-hf --out new", "FOLDER"),
         ("import-hf run", "--out"),
         ("import-hf nowhere --out new", "it doesn't exist"),
-        ("import-hf empty --out new", "no config.json"),
         ("export-hf nowhere --out new", "nowhere"),
         ("export-hf run --out full", "full: exists"),
         ("export-hf run --out new --family gpt2", "run: isn't like gpt2: "),
@@ -227,7 +185,6 @@ MISTAKES = {
     "convert": [
         ("convert run --out run model.attention.kind=elu", "exists"),
         ("convert nowhere --out new model.attention.kind=elu", "nowhere"),
-        ("convert run --out new model.attention.kind=eluu", "elu"),
         ("convert run --out new model.attention.kind=elu --text gone.txt", "gone.txt"),
         (
             "convert run --out new model.attention.kind=elu --steps 2",
@@ -264,14 +221,11 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
 
 @pytest.mark.parametrize("command", MISTAKES)
 def test_a_mistake_is_explained(regard: Command, folder: Path, run: Path, command: str) -> None:
-    for name in ("full", "empty"):
-        (folder / name).mkdir()
+    (folder / "full").mkdir()
     put(folder, "full/mine.txt", "mine")
-    put(folder, "empty.txt", b"\xef\xbb\xbf\n \r\n")
     put(folder, "a.txt", "a")
     put(folder, "more.txt", "Ada was born.\n\nŁódź.\n")
     put(folder, "bad.tsv", "Where was Ada?\tRome\nWhere was Mia? Oslo\n")
-    put(folder, "long.tsv", f"Where was Ada Finch born?\tRome\n{LONG}\tRome\n")
     shutil.copy(run / "corpus.index", folder / "a.index")
     for arguments, says in MISTAKES[command]:
         outcome = regard(*shlex.split(arguments))
