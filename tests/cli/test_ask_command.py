@@ -235,8 +235,6 @@ def test_a_calibration_of_other_weights_is_refused(regard: Command, folder: Path
     table = json.loads(path.read_text())
     path.write_text(json.dumps(table | {"weights": "0"}))
     refused(regard("ask", "run", "Who?"), "other weights", "calibrate")
-    path.write_text("{")
-    refused(regard("ask", "run", "Who?"), "no calibration")
 
 
 def test_a_calibration_with_an_index_needs_it(regard: Command, folder: Path) -> None:

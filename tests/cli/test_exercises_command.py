@@ -9,7 +9,7 @@ import torch
 from regard.exercises import sandbox
 from regard.exercises.registry import EXERCISES
 from regard.exercises.worker import Answers, Job, run_job
-from tiny import Command, refused, succeeded
+from tiny import Command, succeeded
 
 DISC8 = ("exercises", "new", "new", "--course", "eecs182-disc8", "--seed", 5)
 
@@ -75,9 +75,3 @@ def test_key_has_the_results_for_the_students_numbers(regard: Command) -> None:
     assert key.out.count("## ") == key.out.count("```python\n# The result.\n") == 5
     other = succeeded(regard("exercises", "key", "new", "--seed", 6))
     assert other.out != key.out
-
-
-def test_a_damaged_notebook_is_named(regard: Command, folder: Path) -> None:
-    succeeded(regard(*DISC8))
-    (folder / "new" / "eecs182-disc8.ipynb").write_text("{}", encoding="utf-8")
-    refused(regard("exercises", "check", "new"), "new/eecs182-disc8.ipynb: is not a notebook")

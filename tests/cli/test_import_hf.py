@@ -9,7 +9,7 @@ import torch
 from regard.cli import config
 from regard.runs.run import Run
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
-from tiny import STEPS, Command, refused, succeeded
+from tiny import STEPS, Command, succeeded
 from tiny_folders import bert_folder, bert_pieces, edit, gpt2_folder, gpt2_pieces
 
 
@@ -62,14 +62,6 @@ def test_its_tokens_serve_other_models_and_are_not_trained(
     succeeded(regard("train", "text", "text.txt", *flags, *settings, "model.context_length=16"))
     ours, theirs = (Run.load(imported / name).tokenizer for name in ("text", "gpt2"))
     assert ours.fingerprint == theirs.fingerprint
-    kind = "tokenizer.kind=hugging-face"
-    refused(regard("pretrain", "text.txt", "--out", "other", kind, *settings), kind, "--tokenizer")
-
-
-@pytest.mark.usefixtures("imported")
-def test_a_bert_continues_no_text(regard: Command) -> None:
-    for command in [("generate", "bert", "Ada"), ("evaluate", "bert", "text.txt")]:
-        refused(regard(*command), "bert", "causal language model")
 
 
 @pytest.mark.usefixtures("imported")

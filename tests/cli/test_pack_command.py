@@ -38,11 +38,3 @@ def test_a_packed_corpus_trains(regard: Command, packed: Path, start: list[str])
     assert Path("new/model.safetensors").exists()
     refused(regard(*arguments), "holds a run")
     succeeded(regard(*arguments, "--resume"))
-
-
-def test_another_tokenizer_is_refused(regard: Command, packed: Path) -> None:
-    succeeded(regard("pack", "pairs.tsv", "--out", "other", "--jobs", "1"))
-    arguments = ["pretrain", str(packed), "--out", "new", "--tokenizer", "other"]
-    refused(regard(*arguments, *MODEL_OF_PACKED), "was packed with another tokenizer")
-    same = ["pack", "pairs.tsv", "--out", "third", "--jobs", "1", "--tokenizer", str(packed)]
-    refused(regard(*same), "pairs.tsv:1: the vocabulary has no")

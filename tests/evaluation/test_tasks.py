@@ -494,10 +494,6 @@ def probing() -> Run:
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "score: too many tags": (
-        lambda: score_task(tagging("encoder, tags"), CPU, examples(("a", "X X"))),
-        r"^my\.tsv:1: has 1 words and 2 tags",
-    ),
     "score: texts for pairs": (
         lambda: score_task(comparing(), CPU, MINE),
         r"^my\.tsv:1: has no second text",
@@ -522,10 +518,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: embed(answering("decoder"), MINE, CPU),
         r"makes no vectors .* head\.kind=embedding",
     ),
-    "embed: a model that labels": (
-        lambda: embed(answering(LABELER), MINE, CPU),
-        r"makes no vectors .* head\.kind=embedding",
-    ),
     "answer: hidden tokens": (
         lambda: predict(untrained("masked-lm"), examples(("1", "2")), CPU),
         "mine: a model with a head for masked-lm gives no answers",
@@ -533,10 +525,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "answer: vectors": (
         lambda: predict(untrained("embedding"), examples(("1", "2")), CPU),
         "mine: a model with a head for embedding gives no answers",
-    ),
-    "answer: an unknown character": (
-        lambda: answers(answering("decoder"), examples(("a", "b"), ("x", "b"))),
-        r"^my\.tsv:2: the vocabulary has no 'x'",
     ),
     "label: a model that writes": (
         lambda: api.label(answering("decoder"), ["a"]),

@@ -12,14 +12,12 @@ from regard.attention import Mask
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
-from regard.attention.score_config import SlidingWindowConfig
-from regard.errors import UnsupportedError
 from regard.models.attention_layers import SelfAttention
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig, EncoderConfig, TargetConfig, TransformerConfig
 from regard.models.layers import FeedForward, Layer
 from regard.models.pattern import LayerConfig
-from regard.models.transformer import Decoder, Encoder
+from regard.models.transformer import Encoder
 from regard.positions import Rotary, frequencies
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from tiny_recurrent import normal, sharp
@@ -161,12 +159,6 @@ def test_an_encoder_has_a_window_on_both_sides() -> None:
     ids[0, 4] = (ids[0, 4] + 1) % VOCABULARY
     changed = (model(ids) - before)[0].abs().amax(-1) > 1e-9
     assert changed.nonzero().flatten().tolist() == [3, 4, 5]
-
-
-@pytest.mark.parametrize("kind", [EluConfig(), SlidingWindowConfig()])
-def test_a_mechanism_without_windows_refuses_them_when_the_model_is_built(kind: Any) -> None:
-    with pytest.raises(UnsupportedError, match="does not support window masks"):
-        Decoder(decoder(window=3, attention=kind), VOCABULARY)
 
 
 # Rotary positions

@@ -1,6 +1,5 @@
 """Several documents in a row: each is as if it were alone."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 
 from regard.attention.config import BUILT_IN
 from regard.attention.registry import find
-from regard.attention.softmax import Softmax
 from regard.config import override
 from regard.data.batch import Batch, RowFormat
 from regard.data.packing import PackedDocuments
@@ -133,13 +131,6 @@ def test_packed_and_padded_gradients_are_equal_for_any_positions(positions: str)
 @pytest.mark.parametrize("kind", [kind for kind in SUPPORTING if kind not in BY_PLACE])
 def test_packed_and_padded_gradients_are_equal_for_any_mechanism(kind: str) -> None:
     require_equal(model_of(kind))
-
-
-def test_a_mechanism_without_document_masks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    fewer = replace(Softmax.supports, masks=Softmax.supports.masks - {"document_ids"})
-    monkeypatch.setattr(Softmax, "supports", fewer)
-    with pytest.raises(UnsupportedError, match="document masks; supported by"):
-        body_of(tiny_model()).require_documents()
 
 
 def test_dynamic_scaling_depends_on_no_padding_and_refuses_packed_rows() -> None:

@@ -206,10 +206,6 @@ def test_a_head_is_untied_as_it_was(tmp_path: Path) -> None:
         ([], "nothing is changed"),
         (["seed=3"], "nothing is changed"),
         (["model.attention.kind=linformer"], "linformer attention does not support causal masks"),
-        (
-            ["model.attention.kind=elu", "model.positions.kind=alibi"],
-            "elu attention does not support a bias added to scores",
-        ),
         (["model.attention.kind=nothing"], "nothing"),
     ],
 )
