@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import fields
-from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ import pytest
 import torch
 from attention_cases import furthest
 
-from regard.attention import Attention, KernelAttention, Mask, Softmax, Support
+from regard.attention import KernelAttention, Mask, Softmax, Support
 from regard.attention.config import ALL_MASKS, BUILT_IN, GROUP, config_type, supporting
-from regard.attention.contract_cases import TableBias
 from regard.attention.registry import find, mechanisms
 from regard.attention.score_config import LinformerConfig
 from regard.errors import UnsupportedError, UserError
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
-from regard.positions import ShawVectors
 
 OF_LAYERS = {"kv_heads", "qk_norm", "short_conv", "added_values"}
 FLAGS = {field.name for field in fields(Support)} - {"masks", "differentiable"} - OF_LAYERS
@@ -249,44 +246,6 @@ def test_an_error_about_a_feature_builds_no_mechanism(monkeypatch: pytest.Monkey
         Decoder(DecoderConfig(attention=LinformerConfig()), vocabulary=5)
 
 
-def use(attend: Attention, ability: str) -> None:
-    """Use a feature."""
-    x = torch.ones(1, 2, 4, 4)
-    masks = {
-        "alignment": Mask.causal(),
-        "window_size": Mask.window(1),
-        "key_lengths": Mask.lengths(torch.tensor([2])),
-        "document_ids": Mask.documents(torch.tensor([[0, 0, 1, 1]])),
-        "blocks": Mask.block_pairs(torch.ones(1, 2, 2, dtype=torch.bool), size=2),
-        "allowed": Mask.dense(torch.ones(1, 1, 4, 4, dtype=torch.bool)),
-    }
-    n = attend.queries_per_head
-    query = x.repeat(1, n, 1, 1)
-    gates = {
-        gate.name: x.new_full(gate.shape(query, x, x, queries_per_head=n), gate.high)
-        for gate in attend.gates
-    }
-    whole = partial(attend, key=x, value=x, gates=gates)
-    # Mechanisms that only look back are asked for the rest of the feature.
-    widest = None if attend.supports.bidirectional else Mask.causal()
-    if ability in masks:
-        causal = Mask.causal() if widest and ability != "alignment" else Mask()
-        whole(query, mask=masks[ability] & causal)
-    elif ability == "bias":
-        whole(query, mask=widest, bias=TableBias(torch.zeros(2, 4, 4)))
-    elif ability == "vectors":
-        whole(query, mask=widest, bias=ShawVectors(d=4, clip=1))
-    elif ability == "cross":
-        whole(query[:, :, :2], mask=widest)
-    elif ability == "bidirectional":
-        whole(query)
-    elif ability == "value_heads":
-        attend(query[:, :n], x[:, :1], x, mask=widest, gates=gates)
-    else:
-        assert ability == "decoding"
-        attend.init_state(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)
-
-
 def test_what_is_no_bias_is_never_ignored() -> None:
     for name in BUILT_IN:
         attend, x = find(name).example().eval(), torch.ones(1, 2, 4, 4)
@@ -295,19 +254,25 @@ def test_what_is_no_bias_is_never_ignored() -> None:
             attend(x.repeat(1, attend.queries_per_head, 1, 1), x, x, bias=tensor)
 
 
-@pytest.mark.parametrize("ability", [ability for ability in ABILITIES if ability != "dropout"])
+@pytest.mark.parametrize("ability", ABILITIES)
 def test_a_refusal_names_all_that_can(ability: str) -> None:
-    """And they can."""
+    """That they can, and that calls of the others raise, is checked by the contract."""
     supporting_ones = supporting(ability)
     for name, mechanism in mechanisms().items():
-        attend = mechanism.example().eval()
+        attend = mechanism.example()
         if name in supporting_ones:
-            use(attend, ability)
+            attend.require_support(ability)
             continue
         with pytest.raises(UnsupportedError) as error:
-            use(attend, ability)
+            attend.require_support(ability)
         assert str(error.value).startswith(f"{attend.name} attention does not support ")
         assert str(error.value).endswith(f"; supported by: {', '.join(supporting_ones)}")
+
+
+def test_more_value_heads_than_key_heads_are_refused() -> None:
+    x = torch.ones(1, 2, 4, 4)
+    with pytest.raises(UnsupportedError, match="softmax attention does not support more value"):
+        Softmax()(x, x[:, :1], x)
 
 
 @pytest.mark.parametrize("name", supporting("cross"))
