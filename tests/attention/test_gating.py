@@ -19,14 +19,11 @@ from regard.explorer.intercept import capture_attention
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
-from regard.runs.recipe import AdamWConfig, TrainingConfig
-from regard.training.optimizers import make_optimizers
 from tiny_models import tiny_model
 
 RECURRENCES = [
     kind for kind, one in mechanisms().items() if issubclass(one.type, RecurrentAttention)
 ]
-TRAINING = TrainingConfig(steps=1, optimizer=AdamWConfig(weight_decay=0.1))
 SHAPE = LayerShape(n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=32)
 
 
@@ -131,19 +128,6 @@ def test_steps_begin_log_uniform_and_rates_uniform() -> None:
         quarter = (low + high) / 2 - (high - low) / 4
         share = float((drawn < quarter).float().mean())
         assert abs(share - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
-
-
-@pytest.mark.parametrize("kind", RECURRENCES)
-def test_only_the_weights_of_linear_layers_decay(kind: str) -> None:
-    model = tiny_model(attention=cast(AttentionConfig, config_type(kind)()))
-    (optimizer,) = make_optimizers(model, TRAINING)
-    decayed = {
-        id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]
-    }
-    names = {name for name, p in model.named_parameters() if id(p) in decayed}
-    assert names == {
-        f"{name}.weight" for name, part in model.named_modules() if isinstance(part, nn.Linear)
-    }
 
 
 LEAKY = '''

@@ -15,7 +15,7 @@ from torch import nn
 
 from products import seen_products
 from regard.data.batch import Sampler
-from regard.models.builders import LanguageModel
+from regard.models.builders import LanguageModel, Model
 from regard.models.config import DecoderConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import (
@@ -37,7 +37,9 @@ from regard.training.optimizers import (
     orthogonalized,
     set_rate,
 )
+from tiny_attentions import ATTENTIONS
 from tiny_families import COVERING, MODELS, tiny, tiny_batch
+from tiny_models import tiny_model
 from tiny_recurrent import CELLS
 
 
@@ -82,20 +84,25 @@ def test_in_every_family_every_parameter_is_trained_once(optimizer: OptimizerCon
             assert not torch.equal(parameter, before[name]), name
 
 
+def decays_of(model: Model) -> dict[int, float]:
+    """The weight decay of each parameter, by its id."""
+    (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
+    return {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
+
+
 @pytest.mark.parametrize("cell", CELLS)
 def test_matrices_of_recurrent_layers_decay(cell: str) -> None:
     model = tiny(*MODELS[f"rnn, {cell}: lm"])
-    (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
-    decays = {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
+    decays = decays_of(model)
     assert isinstance(model.body, RecurrentDecoder)
     for parameter in model.body.recurrence.parameters():
         assert decays[id(parameter)] == (0.1 if parameter.ndim == 2 else 0.0)
 
 
-def test_only_matrices_of_linear_layers_decay() -> None:
-    model = make_model()
-    (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
-    decays = {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
+@pytest.mark.parametrize("kind", sorted(ATTENTIONS.keys() - {"linformer"}))
+def test_only_matrices_of_linear_layers_decay(kind: str) -> None:
+    model = tiny_model(attention=ATTENTIONS[kind])
+    decays = decays_of(model)
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             matrix = isinstance(module, nn.Linear) and name == "weight"
@@ -104,9 +111,7 @@ def test_only_matrices_of_linear_layers_decay() -> None:
 
 def test_a_tied_head_does_not_decay_the_embedding() -> None:
     model = make_model(tie_head=True)
-    (adamw,) = make_optimizers(model, TrainingConfig(steps=1))
-    decays = {id(p): g["weight_decay"] for g in adamw.param_groups for p in g["params"]}
-    assert decays[id(model.head.weight)] == 0.0
+    assert decays_of(model)[id(model.head.weight)] == 0.0
 
 
 def schedule_of(config: ScheduleConfig, steps: int, *, rows: int = 0) -> Schedule:
