@@ -229,8 +229,6 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
         ("model.dropout=nan", "model.dropout", ">= 0"),
         ("model.tie_head=1", "model.tie_head", "expected true or false, not 1"),
         ("model.n_heads=3", "model", "divisor of d_model"),
-        ("model.n_kv_heads=3", "model", "divisor of n_heads"),
-        ("model.n_heads=256", "model", "even"),
         ("model=3", "model", "is a section"),
         ("seed=99999999999999999999", "seed", "<= 4294967295"),
         ("training.lr=0", "training.lr", "> 0"),

@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from unittest.mock import Mock
@@ -273,47 +272,7 @@ def test_only_training_runs_in_several_processes(
     refused(regard(*EVALUATE.split()), says)
 
 
-# runs
-
-
-WEIGHTS, CONFIG = "model.safetensors", "config.toml"
-SIZES = f"run/{WEIGHTS}: … {CONFIG}"
-DAMAGES: list[tuple[str, str, Callable[[bytes], bytes], str]] = [
-    (GENERATE, WEIGHTS, lambda data: data[:-1], f"run/{WEIGHTS}: is damaged"),
-    (EVALUATE, CONFIG, lambda data: data.replace(b"d_model = 16", b"d_model = 32"), SIZES),
-    (
-        "look run Ada",
-        CONFIG,
-        lambda data: data.replace(b"[model]", b"[model"),
-        f"run/{CONFIG}: isn't TOML",
-    ),
-    (FINETUNE, "tokenizer.json", lambda _: b"]", "run/tokenizer.json: is no tokenizer"),
-    ("evaluate run text.txt", "origin.json", lambda _: b"3", "run/origin.json: holds no table"),
-]
-"""Each with a command that loads a run; all that can be damaged is in tests/runs/test_run.py."""
-
-
-@pytest.mark.parametrize(("command", "name", "damage", "says"), DAMAGES)
-def test_a_damaged_file_of_a_run_is_named(
-    regard: Command,
-    run: Path,
-    command: str,
-    name: str,
-    damage: Callable[[bytes], bytes],
-    says: str,
-) -> None:
-    put(run, name, damage((run / name).read_bytes()))
-    refused(regard(*command.split()), *says.split(" … "))
-
-
 # texts and prompts
-
-
-def test_a_word_outside_the_vocabulary_is_named_by_its_line(regard: Command, folder: Path) -> None:
-    words = f"{QUESTIONS} {SMALL} tokenizer.kind=words"
-    succeeded(regard(*words.split()))
-    put(folder, "more.tsv", "Where was Ada Finch born?\nWhere was Zoe Finch born?\n")
-    refused(regard("evaluate", "new", "more.tsv"), "more.tsv:2: the vocabulary has no 'Zoe'")
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "byte-pairs"])
@@ -381,12 +340,6 @@ def test_an_input_without_prompts_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
     refused(regard("generate", "run", "-", "--max-new-tokens", 5), says)
-
-
-def test_bytes_that_are_no_text_are_refused_by_byte_pairs_too(regard: Command) -> None:
-    settings = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
-    succeeded(regard(*PRETRAIN.split(), *SMALL.split(), *settings))
-    refused(regard("generate", "new", "Ada \udcff", "--max-new-tokens", 5), "prompt 1: ")
 
 
 def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
@@ -463,21 +416,11 @@ def test_training_goes_on_where_the_full_disk_stopped_it(
         assert outcome.err.splitlines()[-1].startswith("regard: "), run
         assert "Traceback" not in outcome.err
         succeeded(regard(*command, run, "--resume"))
-        for name in (WEIGHTS, CONFIG, "tokenizer.json"):
+        for name in ("model.safetensors", "config.toml", "tokenizer.json"):
             expected = (folder / "undisturbed" / name).read_bytes()
             assert (folder / run / name).read_bytes() == expected, run
         lines = (folder / run / "metrics.jsonl").read_text("utf-8").splitlines()
         assert [json.loads(line)["step"] for line in lines] == [1, 2, 3], run
-
-
-def test_a_full_disk_at_a_line_of_metrics_is_told(
-    regard: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
-    monkeypatch.setattr("regard.training.loggers.append_line", Mock(side_effect=full))
-    outcome = regard(*PRETRAIN.split(), *SMALL.split())
-    assert outcome.code == 1
-    assert "disk is full" in outcome.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

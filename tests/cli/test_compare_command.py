@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -70,15 +69,6 @@ def test_bad_input(regard: Command) -> None:
         ("--out new", "name a TASK, a GRID.toml or --suite NAME"),
     ]:
         refused(regard("compare", *arguments.split()), says)
-
-
-@pytest.mark.parametrize(("executor", "library"), [("slurm", "submitit"), ("ray", "ray")])
-def test_an_executor_whose_library_is_missing(
-    regard: Command, monkeypatch: pytest.MonkeyPatch, executor: str, library: str
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    outcome = regard(*AXES, "--out", "sweep", "--executor", executor)
-    refused(outcome, f"pip install 'regard[{executor}]'")
 
 
 def test_a_suite_is_a_comparison_per_task(

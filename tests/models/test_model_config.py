@@ -41,7 +41,6 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
         {"n_kv_heads": 1, "n_value_heads": 3},
         "n_value_heads = 3 doesn't fit n_heads = 8: choose a divisor or a multiple of n_heads",
     ),
-    (DecoderConfig, {"n_layers": 2, "pattern": [{"repeat": 3}]}, "3 layers, and n_layers = 2"),
     (
         DecoderConfig,
         {"parallel_residual": True, "norm": "post"},

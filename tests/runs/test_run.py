@@ -195,11 +195,16 @@ BAD_FILES: list[tuple[str, str | None, str]] = [
         (file, None, f"{file}: is missing; restore it from a copy")
         for file in ("tokenizer.json", "tokenizer_config.json", "origin.json")
     ),
-    *(("config.toml", text, "") for text in ("model = 3", "][", "\x00")),
-    *(("tokenizer.json", text, "") for text in ("", "{}", "null", '{"model": {}}')),
+    ("config.toml", "model = 3", ""),
+    *(("config.toml", text, "isn't TOML") for text in ("][", "\x00")),
+    *(
+        ("tokenizer.json", text, "is no tokenizer")
+        for text in ("", "]", "{}", "null", '{"model": {}}')
+    ),
     *(("tokenizer_config.json", text, "") for text in ("", "3", "{}")),
     ("tokenizer_config.json", '{"unknown": "error", "pad_token": "<none>"}', ""),
-    *(("origin.json", text, "") for text in ("", "3", "null", "[1]")),
+    ("origin.json", "", "isn't JSON"),
+    *(("origin.json", text, "holds no table") for text in ("3", "null", "[1]")),
 ]
 """Files, their new content (None: none), and the reason."""
 
