@@ -120,11 +120,6 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "supplied by the layer": (FILE, "n_kv_heads=1", r"attention\.n_kv_heads: no such field"),
     "positional": (INIT.format("width", "..."), "", "width is not a keyword-only argument"),
     "missing": (INIT.format("*, width: int", "..."), "", "missing required field `width`"),
-    "refused by the class": (
-        INIT.format("*, width: int = 0", "raise ValueError('too thin')"),
-        "",
-        r"mine\.py:Own can't be built with .*'width': 0.*too thin",
-    ),
     "without features": (CONFIGURED.replace(SUPPORTS, ""), "", "lacks supports"),
     "with other features": (
         CONFIGURED.replace(SUPPORTS, SUPPORTS.replace("Own.supports", "Support(bias=True)")),

@@ -133,7 +133,6 @@ IMPORT = "from regard.attention import *\n"
 UNNAMED = f"{IMPORT}class Own(Attention):\n" + "".join(
     f"    def {method}(self): ...\n" for method in ("_forward", "_weights", "cost")
 )
-ARGUMENT = f"{IMPORT}class Own(Softmax):\n    def __init__(self, width): ...\n"
 BAD_FILES = {
     "no class of that name": ("class Other: ...", "mine.py: has no class 'Own'.* FILE.py:CLASS"),
     "no class but a number": ("Own = 3", "mine.py:Own: is not a subclass .*Attention"),
@@ -147,7 +146,6 @@ BAD_FILES = {
         "mine.py:Own: lacks _forward, _weights, cost",
     ),
     "no name and no features": (UNNAMED, "mine.py:Own: lacks name, supports"),
-    "an argument without a default": (ARGUMENT, "mine.py:Own: width"),
     "bytes that aren't text": ("\udcff", "mine.py: can't be loaded: SyntaxError"),
 }
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import gradcheck
 
-from regard.attention import Attention, Mask, Softmax, TopK, chosen_keys
+from regard.attention import Attention, Mask, MoBA, Softmax, TopK, chosen_keys
 from regard.attention.config import CHECKED_SHAPE, LayerShape
 from regard.attention.contract import check
 from regard.attention.gating import IndexerGating
@@ -32,9 +32,9 @@ def test_equal_keys_have_equal_weights_in_any_order_of_rounding() -> None:
     torch.testing.assert_close(weights, torch.full((2, 4, 9, 9), 1 / 9))
 
 
-def test_the_gradient_is_that_of_the_output_where_no_scores_are_equal() -> None:
+@pytest.mark.parametrize("attend", [TopK(k=3), MoBA(block_size=3, blocks=2)])
+def test_the_gradient_is_that_of_the_output_where_no_scores_are_equal(attend: Attention) -> None:
     inputs = [x.clone().requires_grad_() for x in (Q, K, V)]
-    attend = TopK(k=3)
     assert gradcheck(lambda *x: attend(*x, mask=CAUSAL), inputs, fast_mode=True)
 
 

@@ -49,10 +49,8 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
 
 def test_bad_input(regard: Command) -> None:
     for arguments, says in [
-        ("mqar --over model.n_layer=1,2 --out new", "did you mean n_layers"),
         ("mqar --over model.n_layers --out new", "--over model.n_layers: write FIELD=VALUE"),
         ("mqar --over training.lr=1e-3,1e-2", "add --out FOLDER"),
-        ("mqar --over model.n_layers=1,2 --seeds 900 --out new", "add --cells 1800"),
         ("mqar --over model.n_layers=1,2 --out text.txt", "exists but is not a comparison"),
         ("grid.toml --out new", "grid.toml: no such file"),
         ("mqar --over model.n_layers=1,2 --resource mem_gb=8", "of --executor slurm or ray"),

@@ -11,12 +11,6 @@ PACK = ("pack", "text.txt", "--out", "packed", "--jobs", "1", "--tokenizer", "ch
 MODEL_OF_PACKED = [*MODEL[1:], *STEPS]
 
 
-@pytest.fixture
-def packed(regard: Command) -> Path:
-    succeeded(regard(*PACK, "--validation", "0.25"))
-    return Path("packed")
-
-
 def test_pack_prints_what_it_wrote(regard: Command) -> None:
     outcome = succeeded(regard(*PACK, "--validation", "0.25", "--json", "facts.json"))
     assert "training documents: 6" in outcome.out
@@ -31,8 +25,9 @@ def test_pack_prints_what_it_wrote(regard: Command) -> None:
 
 
 @pytest.mark.parametrize("start", [["pretrain"], ["train", "text"]])
-def test_a_packed_corpus_trains(regard: Command, packed: Path, start: list[str]) -> None:
-    arguments = [*start, str(packed), "--out", "new", *MODEL_OF_PACKED, "--device", "cpu"]
+def test_a_packed_corpus_trains(regard: Command, start: list[str]) -> None:
+    succeeded(regard(*PACK, "--validation", "0.25"))
+    arguments = [*start, "packed", "--out", "new", *MODEL_OF_PACKED, "--device", "cpu"]
     outcome = succeeded(regard(*arguments))
     assert "training documents: 6" in outcome.out
     assert Path("new/model.safetensors").exists()

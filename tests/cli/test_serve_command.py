@@ -52,8 +52,6 @@ def test_what_hugging_face_has_not_left_here_is_refused_and_not_fetched(
 ) -> None:
     save_run(folder / "run")
     refused(regard("serve", "run", "hf:someone/some-model"), "hf:someone/some-model: is no folder")
-    (folder / "empty").mkdir()
-    refused(regard("serve", "hf:empty"), "it has no config.json")
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])

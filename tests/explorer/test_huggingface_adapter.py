@@ -234,7 +234,6 @@ def name_own_code(folder: Path) -> None:
 
 WEIGHTS = "model.safetensors"
 BROKEN: dict[str, Callable[[Path], object]] = {
-    "no config.json": lambda folder: (folder / "config.json").unlink(),
     "has no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
     "tokenizer can't be loaded": lambda folder: (folder / "tokenizer.json").write_text("{}"),
     "is a pickle": lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"),

@@ -79,17 +79,14 @@ def gradients_of(model: PreTrainedModel, family: str) -> list[Gradient]:
     return weight_gradients(loss, partial(intercept_huggingface, model))
 
 
-@pytest.fixture
-def in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+@DTYPES
+@ALL
+def test_gradients_are_those_of_eager_attention(
+    family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some models round their eager weights to float32; not here."""
     softmax = nn.functional.softmax
     monkeypatch.setattr(nn.functional, "softmax", lambda x, dim, dtype=None: softmax(x, dim))
-
-
-@pytest.mark.usefixtures("in_full")
-@DTYPES
-@ALL
-def test_gradients_are_those_of_eager_attention(family: str, dtype: torch.dtype) -> None:
     model = MODELS[family]().to(dtype).requires_grad_(False)
     found = gradients_of(model, family)
     assert_untouched(model)

@@ -23,18 +23,9 @@ from regard.explorer.huggingface.intercept import intercept_huggingface
 from regard.explorer.huggingface.layer_context import huggingface_maps
 from regard.explorer.huggingface.recurrences import intercept_recurrences, recurrent_layers
 from regard.explorer.intercept import AttentionRecord, MismatchError, recorded
+from tiny_hugging_face import sharp
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9]])
-
-
-def sharp(model: PreTrainedModel) -> PreTrainedModel:
-    """The model with weights so large that each part matters."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.ndim > 1 and "norm" not in name:
-                parameter.mul_(8)
-    model.eval()
-    return model
 
 
 SIZES: dict[str, Any] = {"vocab_size": 30, "hidden_size": 32}
@@ -53,7 +44,9 @@ def mamba2() -> PreTrainedModel:
         "n_groups": 2,
         "chunk_size": 8,
     }
-    return sharp(Mamba2Model(Mamba2Config(**SIZES, num_hidden_layers=2, expand=2, **sizes)))
+    return sharp(
+        Mamba2Model(Mamba2Config(**SIZES, num_hidden_layers=2, expand=2, **sizes)), torch.float32
+    )
 
 
 def qwen3_next() -> PreTrainedModel:
@@ -62,7 +55,7 @@ def qwen3_next() -> PreTrainedModel:
     experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32}
     experts |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
     config = Qwen3NextConfig(**SIZES, **LINEAR, **heads, **experts, num_hidden_layers=4)
-    return sharp(Qwen3NextModel(config))
+    return sharp(Qwen3NextModel(config), torch.float32)
 
 
 def nemotron_h() -> PreTrainedModel:
@@ -76,7 +69,7 @@ def nemotron_h() -> PreTrainedModel:
     }
     layers = ["linear_attention", "mlp", "full_attention", "mlp"]
     config = NemotronHConfig(**SIZES, **heads, **scan, layers_block_type=layers, chunk_size=8)
-    return sharp(NemotronHModel(config))
+    return sharp(NemotronHModel(config), torch.float32)
 
 
 @torch.inference_mode()

@@ -5,17 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.studies.ridge import PENALTY, fit_probe
+from tiny_recurrent import normal
 
 SEEDS = st.integers(0, 10_000)
 
 
-def drawn(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 @given(SEEDS)
 def test_a_weight_counts_rows(seed: int) -> None:
-    x, y = drawn(seed, 20, 3), drawn(seed + 1, 20, 2)
+    x, y = normal(20, 3, seed=seed), normal(20, 2, seed=seed + 1)
     counts = torch.arange(20) % 3 + 1
     often = fit_probe(x.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0))
     # Both solve a well-conditioned system of 3 by sums over at most 40 rows.
@@ -25,7 +22,7 @@ def test_a_weight_counts_rows(seed: int) -> None:
 @given(SEEDS)
 def test_the_solution_is_that_of_least_squares_with_the_penalty(seed: int) -> None:
     """The gradient of the penalized squares is 0."""
-    x, y = drawn(seed, 30, 4), drawn(seed + 1, 30, 2)
+    x, y = normal(30, 4, seed=seed), normal(30, 2, seed=seed + 1)
     probe = fit_probe(x, y)
     zero = torch.zeros(1, 4, dtype=torch.float64)
     a, b = torch.eye(4, dtype=torch.float64), probe(zero)

@@ -143,15 +143,6 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    for text in ["", "\n", "\ufeff\r\n", "  \n\t\n"]:
-        for name in ["a.tsv", "a.jsonl"]:
-            path = write(tmp_path / name, text)
-            with pytest.raises(UserError) as refused:
-                read_questions(path)
-            assert str(refused.value).startswith(f"{path}: is empty")
-
-
 @given(st.lists(st.sampled_from("abcd"), min_size=1), st.integers(0, 3))
 def test_the_majority_is_the_commonest_and_then_the_first_in_the_alphabet(
     answers: list[str], unanswered: int
