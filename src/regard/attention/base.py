@@ -194,30 +194,18 @@ class Attention(nn.Module, ABC):
         attention_mask: Bool[Tensor, "batch new"] | None = None,
         bias: AnyBias | None = None,
         gates: Gates = NO_GATES,
-    ) -> tuple[Float[Tensor, "batch heads new e"], State]:
+        last: bool = False,
+    ) -> tuple[Float[Tensor, "batch heads outputs e"], State]:
         """Return causal attention of new tokens to themselves and to all tokens of the state.
 
         `attention_mask` is True for real new tokens, which come first in their row; the output of
-        the others is undefined. The given state is invalid afterwards: use the returned one.
-        A state made in inference mode can be extended only there, since it changes in place.
+        the others is undefined. With `last`, only the output of each row's last real token is
+        returned. The given state is invalid afterwards: use the returned one. A state made in
+        inference mode can be extended only there, since it changes in place.
         """
         self._validate(query, key, value, bias=bias, gates=gates)
-        return self._extend(query, key, value, state, attention_mask, bias, **gates)
-
-    def extend_last(
-        self,
-        query: Float[Tensor, "batch heads new d"],
-        key: Float[Tensor, "batch kv_heads new d"],
-        value: Float[Tensor, "batch kv_heads new e"],
-        state: State,
-        *,
-        attention_mask: Bool[Tensor, "batch new"] | None = None,
-        bias: AnyBias | None = None,
-        gates: Gates = NO_GATES,
-    ) -> tuple[Float[Tensor, "batch heads 1 e"], State]:
-        """Extend the state as `extend`; return only the output of each row's last real token."""
-        self._validate(query, key, value, bias=bias, gates=gates)
-        return self._extend_last(query, key, value, state, attention_mask, bias, **gates)
+        extend = self._extend_last if last else self._extend
+        return extend(query, key, value, state, attention_mask, bias, **gates)
 
     def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
         """Encode a source sequence for cross-attention.

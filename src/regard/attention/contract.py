@@ -362,8 +362,7 @@ def _extend(
     row = torch.arange(len(places), device=subject.device) if rows is None else rows
     new = case.each(lambda x: x[row[:, None], :, places].transpose(1, 2))
     kept = None if attention_mask is None else attention_mask.to(subject.device)
-    extend = subject.attend.extend_last if last else subject.attend.extend
-    return extend(
+    return subject.attend.extend(
         new.query,
         new.key,
         new.value,
@@ -371,6 +370,7 @@ def _extend(
         attention_mask=kept,
         bias=case.bias,
         gates=new.gates,
+        last=last,
     )
 
 

@@ -238,6 +238,7 @@ class _Handled:
         attention_mask: Tensor | None = None,
         bias: AnyBias | None = None,
         gates: Gates = NO_GATES,
+        last: bool = False,
     ) -> tuple[Tensor, State]:
         if not isinstance(state, History):
             raise _older(self.name)
@@ -246,11 +247,8 @@ class _Handled:
         known = dict(zip(gates, others, strict=True))
         mask = Mask(alignment="start", window_size=grown.window_size)
         out = self._handle((queries, keys, values), mask, bias, known, self._kernel)
-        return state.new_of(out, query.shape[2]), grown
-
-    def extend_last(self, *args: Any, **given: Any) -> tuple[Tensor, State]:
-        out, state = self.extend(*args, **given)
-        return last_by_head(out, given.get("attention_mask")), state
+        new = state.new_of(out, query.shape[2])
+        return last_by_head(new, attention_mask) if last else new, grown
 
 
 def _handled(
@@ -337,7 +335,7 @@ def _take(
     return x.transpose(1, 2)[rows, places].transpose(1, 2)
 
 
-METHODS = ("forward", "encode_memory", "attend_memory", "init_state", "extend", "extend_last")
+METHODS = ("forward", "encode_memory", "attend_memory", "init_state", "extend")
 
 
 @contextmanager

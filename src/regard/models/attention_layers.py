@@ -33,7 +33,7 @@ from regard.models.tensors import (
 )
 
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
-"""`extend` or `extend_last` of a mechanism, with its mask and bias."""
+"""`extend` of a mechanism, with its mask and bias."""
 
 
 def shape_of(config: TransformerConfig, layer: int) -> LayerShape:
@@ -191,8 +191,7 @@ class SelfAttention(nn.Module):
 
         With `last`, only the outputs of each row's last real token are returned.
         """
-        extend = self.attention.extend_last if last else self.attention.extend
-        attend = partial(extend, attention_mask=attention_mask, bias=bias)
+        attend = partial(self.attention.extend, attention_mask=attention_mask, bias=bias, last=last)
         return self._extend(attend, x, rope, state, attention_mask, values)
 
     def _project(self, x: Tensor, mask: Mask | None) -> Tensor:
