@@ -88,16 +88,14 @@ texts = st.lists(
 
 
 @given(texts, st.sampled_from([[], [MASK]]), st.integers(0, 1000), st.booleans())
-def test_a_masked_text_keeps_ids_labels_and_token_types_side_by_side(
+def test_a_masked_text_keeps_ids_and_labels_side_by_side(
     rows: list[list[int]], prefix: list[int], seed: int, autoencoding: bool
 ) -> None:
-    format, types = RowFormat(12, PAD, prefix), [[1] * len(row) for row in rows]
+    format = RowFormat(12, PAD, prefix)
     if autoencoding:
         dataset: MaskedTokens = MaskedAutoencoding(rows, format, mask=MASK, share=0.5)
     else:
-        dataset = MaskedTokens(
-            rows, format, mask=MASK, share=0.5, regular_ids=range(2, 51), token_type_ids=types
-        )
+        dataset = MaskedTokens(rows, format, mask=MASK, share=0.5, regular_ids=range(2, 51))
     rng, again = np.random.default_rng(seed), np.random.default_rng(seed)
     batch = dataset.collate([dataset.example(i, rng) for i in range(len(dataset))])
     made = [
@@ -111,6 +109,3 @@ def test_a_masked_text_keeps_ids_labels_and_token_types_side_by_side(
     assert_rows(batch.labels, [[*[IGNORE] * n, *labels] for _, labels in made], 12, IGNORE)
     assert batch.inputs["input_ids"].lengths.tolist() == [n + len(row) for row in rows]
     assert [dataset.length(i) for i in range(len(dataset))] == list(map(len, rows))
-    if not autoencoding:
-        expected = [[*[0] * n, *of] for of in types]
-        assert_rows(batch.inputs["token_type_ids"].ids, expected, 12)

@@ -7,8 +7,8 @@ import numpy as np
 from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, RowFormat
 
-MaskedExample = tuple[Sequence[int], Sequence[int], Sequence[int] | None]
-"""Ids, labels, and token types if the model has embeddings of them."""
+MaskedExample = tuple[list[int], list[int]]
+"""Ids and labels."""
 
 
 class MaskedTokens(Dataset):
@@ -22,29 +22,23 @@ class MaskedTokens(Dataset):
         mask: int,
         share: float,
         regular_ids: Sequence[int],
-        token_type_ids: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """`regular_ids` are the ids that may replace a token."""
         super().__init__(texts, format)
-        self._mask, self._share = mask, share
-        self._regular_ids, self._token_type_ids = regular_ids, token_type_ids
+        self._mask, self._share, self._regular_ids = mask, share, regular_ids
 
     def example(self, index: int, rng: np.random.Generator) -> MaskedExample:
-        types = None if self._token_type_ids is None else self._token_type_ids[index]
-        return (*self._corrupt(self.rows[index], rng), types)
-
-    def _corrupt(
-        self, text: Sequence[int], rng: np.random.Generator
-    ) -> tuple[list[int], list[int]]:
         return mask_tokens(
-            text, rng, mask=self._mask, share=self._share, regular_ids=self._regular_ids
+            self.rows[index],
+            rng,
+            mask=self._mask,
+            share=self._share,
+            regular_ids=self._regular_ids,
         )
 
     def collate(self, examples: Sequence[MaskedExample]) -> Batch:
-        ids, labels, types = zip(*examples, strict=True)
+        ids, labels = zip(*examples, strict=True)
         inputs = {"input_ids": self.format.input_ids(ids)}
-        if self._token_type_ids is not None:
-            inputs["token_type_ids"] = self.format.aligned(types, 0)
         return Batch(inputs, self.format.aligned(labels, IGNORE).ids)
 
 
@@ -56,10 +50,8 @@ class MaskedAutoencoding(MaskedTokens):
     ) -> None:
         super().__init__(texts, format, mask=mask, share=share, regular_ids=())
 
-    def _corrupt(
-        self, text: Sequence[int], rng: np.random.Generator
-    ) -> tuple[list[int], list[int]]:
-        return mask_all(text, rng, mask=self._mask, share=self._share)
+    def example(self, index: int, rng: np.random.Generator) -> MaskedExample:
+        return mask_all(self.rows[index], rng, mask=self._mask, share=self._share)
 
 
 def mask_tokens(
@@ -69,7 +61,7 @@ def mask_tokens(
     mask: int,
     regular_ids: Sequence[int],
     share: float = 0.15,
-) -> tuple[list[int], list[int]]:
+) -> MaskedExample:
     """Corrupt a share of the tokens, at least one, as BERT does (Devlin et al., 2019, §3.1).
 
     80 % of them become `mask`, 10 % one of `regular_ids`, 10 % stay.
@@ -90,7 +82,7 @@ def mask_tokens(
 
 def mask_all(
     document: Sequence[int], rng: np.random.Generator, *, mask: int, share: float
-) -> tuple[list[int], list[int]]:
+) -> MaskedExample:
     """Replace a share of the tokens, at least one, by `mask`, as a masked autoencoder does.
 
     Returns:
