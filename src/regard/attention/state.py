@@ -134,13 +134,10 @@ class KeyValueCache(RowState):
         rows, slots = (shape.batch, shape.kv_heads), shape.capacity + 1
         keys = torch.zeros(*rows, slots, shape.d, device=shape.device, dtype=shape.dtype)
         values = torch.zeros(*rows, slots, shape.e, device=shape.device, dtype=shape.dtype)
-        return replace(KeyValueCache.of(keys, values, 0), window_size=shape.window_size)
-
-    @staticmethod
-    def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
-        """Return a cache in which all rows have `length` tokens."""
-        behind = torch.zeros(len(keys), dtype=torch.long, device=keys.device)
-        return KeyValueCache(keys, values, behind, length, length)
+        behind = torch.zeros(shape.batch, dtype=torch.long, device=shape.device)
+        return KeyValueCache(
+            keys, values, behind, shortest=0, longest=0, window_size=shape.window_size
+        )
 
     @property
     def length(self) -> Int[Tensor, " batch"]:
