@@ -210,7 +210,8 @@ def eager(
     """Return attention without a fused kernel: products, softmax, dropout, weighted sums."""
     with without_autocast(query):
         weights = _eager_scores(query, key, add, scale).softmax(-1)
-        return _combined(weights if dropout is None else dropout(weights), value)
+        weights = weights if dropout is None else dropout(weights)
+        return (weights.mT * value).sum(2, keepdim=True) if _in_loops(weights) else weights @ value
 
 
 _GPU_BACKENDS = [
@@ -267,18 +268,9 @@ def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) 
         shared, left, right = add.reshape(add.shape[-2:]), query.flatten(0, 1), key.flatten(0, 1)
         scores = torch.baddbmm(shared, left, right.mT, alpha=scale)
         return scores.view(*query.shape[:2], *scores.shape[1:])
-    scores = _products(query * scale, key)
+    query = query * scale
+    scores = (key * query).sum(-1).unsqueeze(2) if _in_loops(query) else query @ key.mT
     return scores if add is None else scores.add_(add)
-
-
-def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Return q·k."""
-    return (key * query).sum(-1).unsqueeze(2) if _in_loops(query) else query @ key.mT
-
-
-def _combined(weights: Tensor, value: Tensor) -> Tensor:
-    """Return the weighted sums of the values."""
-    return (weights.mT * value).sum(2, keepdim=True) if _in_loops(weights) else weights @ value
 
 
 def _in_loops(rows: Tensor) -> bool:
