@@ -47,8 +47,8 @@ from regard.models.heads import (
     MaskedLMHead,
     ReconstructionHead,
     ScaledHead,
+    SoftcappedHead,
     cross_entropy,
-    make_lm_head,
     scored_places,
     token_loss,
 )
@@ -73,7 +73,11 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.body = make_causal_body(config, vocabulary)
         softcap = config.logit_softcap if isinstance(config, DecoderConfig) else None
-        self.head = make_lm_head(self.body.width, vocabulary, softcap=softcap)
+        self.head = (
+            nn.Linear(self.body.width, vocabulary, bias=False)
+            if softcap is None
+            else SoftcappedHead(self.body.width, vocabulary, softcap=softcap)
+        )
         initialize(self)
         if config.tie_head:
             self.head.weight = self.body.embedding.weight

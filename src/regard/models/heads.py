@@ -49,13 +49,6 @@ class SoftcappedHead(nn.Linear):
         return self.softcap * (super().forward(hidden) / self.softcap).tanh()
 
 
-def make_lm_head(d: int, vocabulary: int, *, softcap: float | None) -> nn.Linear:
-    """Build a head that scores the next token, within ±softcap if one is given."""
-    if softcap is None:
-        return nn.Linear(d, vocabulary, bias=False)
-    return SoftcappedHead(d, vocabulary, softcap=softcap)
-
-
 class ClassificationHead(nn.Module):
     """Scores for the labels of whole texts."""
 
