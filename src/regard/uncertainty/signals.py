@@ -104,7 +104,8 @@ def measure(
     texts = [question.text for question in questions]
     about = [subject_of(text) or text for text in texts]
     answers = [decode_answer(run, one) for one in greedy]
-    completions = [_completion(run, one) for one in greedy]
+    end = run.template.completion.suffix
+    completions = [[*one.ids, *(end if one.stopped else ())] for one in greedy]
     own = [sum(one.log_probabilities) for one in greedy]
     pairs = list(zip(texts, about, strict=True))
 
@@ -410,8 +411,3 @@ def _agreements(
 def _about_others(question: str, about: str, subjects: Sequence[str]) -> list[str]:
     """Return a question about each other subject."""
     return [question.replace(about, other) for other in subjects if other != about]
-
-
-def _completion(run: Run, answer: Generated) -> list[int]:
-    """Return the tokens of an answer, with its end if it was reached."""
-    return [*answer.ids, *(run.template.completion.suffix if answer.stopped else ())]
