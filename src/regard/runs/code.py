@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from regard.config import Config, code_paths, map_kinds, parse_toml, parse_value
+from regard.config import Config, code_paths, parse_toml, parse_value
 from regard.errors import UserError
 from regard.files import read_text, sha256_of, write_file
 
@@ -48,11 +48,6 @@ def copy_code(config: Config, run: Path) -> None:
         if path != run / FOLDER / name:
             write_file(run / FOLDER / name, path.read_bytes())
         _trust(path)
-
-
-def locate_code(values: Any, run: Path) -> Any:
-    """Return the plain values of a configuration with files of code in a run's folder."""
-    return map_kinds(values, lambda kind: str(run / FOLDER / kind))
 
 
 def check_code(values: Any, hashes: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from regard.config import (
     Seed,
     code_paths,
     convert,
+    map_kinds,
     parse_toml,
     to_toml,
 )
@@ -346,7 +347,7 @@ def _with_code(values: dict[str, Any], run: Path, *, trust_code: bool = False) -
         origin = decode_json((run / "origin.json").read_bytes(), dict[str, Any])
     except (OSError, ValueError):
         origin = {}
-    located: dict[str, Any] = code.locate_code(values, run)
+    located: dict[str, Any] = map_kinds(values, lambda kind: str(run / code.FOLDER / kind))
     code.check_code(located, origin.get("code", {}))
     return located
 
