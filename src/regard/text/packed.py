@@ -403,15 +403,12 @@ def _open_split(path: Path, name: Split, header: Header) -> DocumentTokens:
     size: Size = getattr(header.sizes, name)
     ids = _map(path / f"{name}.bin", header.dtype, size.tokens)
     starts = _map(path / f"{name}.starts", "<i8", size.documents)
-    if len(starts) and not (starts[0] == 0 and starts[-1] <= len(ids) and _ascending(starts)):
+    ascends = (starts[1:] >= starts[:-1]).all()
+    if len(starts) and not (starts[0] == 0 and starts[-1] <= len(ids) and ascends):
         raise UserError(f"{path}/{name}.starts: is damaged; {REPACK}")
     for block in _spread_blocks(ids):
         require_vocabulary(block, header.vocabulary, path / f"{name}.bin")
     return DocumentTokens(ids, starts, header.vocabulary, path / f"{name}.bin")
-
-
-def _ascending(starts: Integer[np.ndarray, " documents"]) -> bool:
-    return bool((starts[1:] >= starts[:-1]).all())
 
 
 def _map(path: Path, dtype: str, count: int) -> np.ndarray:
