@@ -81,7 +81,8 @@ def state_after(attend: Attention, context: int, device: torch.device) -> Callab
     """The state after so many random tokens, as often as wished."""
     _, key, value = random(context + TOKENS + 1, device)  # a cache has one slot for padding
     if isinstance(attend, Softmax):
-        return lambda: KeyValueCache.of(key, value, context)
+        behind = torch.zeros(len(key), dtype=torch.long, device=device)
+        return lambda: KeyValueCache(key, value, behind, shortest=context, longest=context)
     state = attend.encode_memory(key[:, :, :context], value[:, :, :context])
     return lambda: state
 
