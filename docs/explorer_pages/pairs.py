@@ -1,10 +1,11 @@
 """Pretraining by masked tokens on pairs of sentences (Devlin et al., 2019, §3.1)."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from regard.data.batch import WeightedDataset
-from regard.data.masked import MaskedTokens
+from regard.data.masked import MaskedTokens, mask_tokens
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.text.corpus import Document
@@ -33,11 +34,11 @@ def _masked_pairs(run: Run, pairs: Sequence[TextPair]) -> MaskedTokens:
         run.template.join(Affixes(), encode(first), encode(second) if second else None)
         for first, second in pairs
     ]
-    return MaskedTokens(
-        [ids for ids, _ in encoded],
-        run.row_format,
+    corrupt = partial(
+        mask_tokens,
         mask=run.tokenizer.special.require("mask"),
         share=run.recipe.objective.masking,
         regular_ids=run.tokenizer.regular_ids,
-        token_type_ids=[types for _, types in encoded],
     )
+    ids, types = ([row[i] for row in encoded] for i in range(2))
+    return MaskedTokens(ids, run.row_format, corrupt, token_type_ids=types)

@@ -1,5 +1,7 @@
 """Masked tokens: what is masked, how often, and what is to be predicted."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from scipy.stats import chisquare
 
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
-from regard.data.masked import MaskedAutoencoding, MaskedTokens, mask_all, mask_tokens
+from regard.data.masked import MaskedTokens, mask_all, mask_tokens
 
 PAD, MASK = 0, 1
 tokens = st.lists(st.integers(MASK + 1, 50), max_size=60)
@@ -88,24 +90,23 @@ texts = st.lists(
 
 
 @given(texts, st.sampled_from([[], [MASK]]), st.integers(0, 1000), st.booleans())
-def test_a_masked_text_keeps_ids_and_labels_side_by_side(
+def test_a_masked_text_keeps_ids_labels_and_token_types_side_by_side(
     rows: list[list[int]], prefix: list[int], seed: int, autoencoding: bool
 ) -> None:
-    format = RowFormat(12, PAD, prefix)
+    format, types = RowFormat(12, PAD, prefix), [[1] * len(row) for row in rows]
     if autoencoding:
-        dataset: MaskedTokens = MaskedAutoencoding(rows, format, mask=MASK, share=0.5)
+        corrupt = partial(mask_all, mask=MASK, share=0.5)
     else:
-        dataset = MaskedTokens(rows, format, mask=MASK, share=0.5, regular_ids=range(2, 51))
+        corrupt = partial(mask_tokens, mask=MASK, share=0.5, regular_ids=range(2, 51))
+    dataset = MaskedTokens(rows, format, corrupt, None if autoencoding else types)
     rng, again = np.random.default_rng(seed), np.random.default_rng(seed)
     batch = dataset.collate([dataset.example(i, rng) for i in range(len(dataset))])
-    made = [
-        mask_all(row, again, mask=MASK, share=0.5)
-        if autoencoding
-        else mask_tokens(row, again, mask=MASK, regular_ids=range(2, 51), share=0.5)
-        for row in rows
-    ]
+    made = [corrupt(row, again) for row in rows]
     n = len(prefix)
     assert_rows(batch.input_ids, [[*prefix, *ids] for ids, _ in made], 12)
     assert_rows(batch.labels, [[*[IGNORE] * n, *labels] for _, labels in made], 12, IGNORE)
     assert batch.inputs["input_ids"].lengths.tolist() == [n + len(row) for row in rows]
     assert [dataset.length(i) for i in range(len(dataset))] == list(map(len, rows))
+    if not autoencoding:
+        expected = [[*[0] * n, *of] for of in types]
+        assert_rows(batch.inputs["token_type_ids"].ids, expected, 12)

@@ -1,57 +1,42 @@
 """Masked language modeling: tokens are predicted from both sides."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, RowFormat
 
-MaskedExample = tuple[list[int], list[int]]
-"""Ids and labels."""
+Corrupt = Callable[[Sequence[int], np.random.Generator], tuple[list[int], list[int]]]
+"""Returns corrupted ids and their labels."""
+MaskedExample = tuple[Sequence[int], Sequence[int], Sequence[int] | None]
+"""Ids, labels, and token types if the model has embeddings of them."""
 
 
 class MaskedTokens(Dataset):
-    """Texts with a random share of their tokens masked or replaced, drawn each time (BERT)."""
+    """Texts with a random share of their tokens masked or replaced, drawn each time."""
 
     def __init__(
         self,
         texts: Sequence[Sequence[int]],
         format: RowFormat,
-        *,
-        mask: int,
-        share: float,
-        regular_ids: Sequence[int],
+        corrupt: Corrupt,
+        token_type_ids: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """`regular_ids` are the ids that may replace a token."""
+        """`corrupt` is `mask_tokens` or `mask_all` with its options."""
         super().__init__(texts, format)
-        self._mask, self._share, self._regular_ids = mask, share, regular_ids
+        self._corrupt, self._token_type_ids = corrupt, token_type_ids
 
     def example(self, index: int, rng: np.random.Generator) -> MaskedExample:
-        return mask_tokens(
-            self.rows[index],
-            rng,
-            mask=self._mask,
-            share=self._share,
-            regular_ids=self._regular_ids,
-        )
+        types = None if self._token_type_ids is None else self._token_type_ids[index]
+        return (*self._corrupt(self.rows[index], rng), types)
 
     def collate(self, examples: Sequence[MaskedExample]) -> Batch:
-        ids, labels = zip(*examples, strict=True)
+        ids, labels, types = zip(*examples, strict=True)
         inputs = {"input_ids": self.format.input_ids(ids)}
+        if self._token_type_ids is not None:
+            inputs["token_type_ids"] = self.format.aligned(types, 0)
         return Batch(inputs, self.format.aligned(labels, IGNORE).ids)
-
-
-class MaskedAutoencoding(MaskedTokens):
-    """Texts with a random share of their tokens masked, drawn each time; none is replaced."""
-
-    def __init__(
-        self, texts: Sequence[Sequence[int]], format: RowFormat, *, mask: int, share: float
-    ) -> None:
-        super().__init__(texts, format, mask=mask, share=share, regular_ids=())
-
-    def example(self, index: int, rng: np.random.Generator) -> MaskedExample:
-        return mask_all(self.rows[index], rng, mask=self._mask, share=self._share)
 
 
 def mask_tokens(
@@ -61,7 +46,7 @@ def mask_tokens(
     mask: int,
     regular_ids: Sequence[int],
     share: float = 0.15,
-) -> MaskedExample:
+) -> tuple[list[int], list[int]]:
     """Corrupt a share of the tokens, at least one, as BERT does (Devlin et al., 2019, §3.1).
 
     80 % of them become `mask`, 10 % one of `regular_ids`, 10 % stay.
@@ -82,7 +67,7 @@ def mask_tokens(
 
 def mask_all(
     document: Sequence[int], rng: np.random.Generator, *, mask: int, share: float
-) -> MaskedExample:
+) -> tuple[list[int], list[int]]:
     """Replace a share of the tokens, at least one, by `mask`, as a masked autoencoder does.
 
     Returns:

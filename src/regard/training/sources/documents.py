@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from regard.corpus.index import can_index
 from regard.data.batch import Dataset, WeightedDataset
 from regard.data.causal import Clozes, Documents, Questions, SpanCorruption
-from regard.data.masked import MaskedAutoencoding, MaskedTokens
+from regard.data.masked import MaskedTokens, mask_all, mask_tokens
 from regard.data.windows import TokenStream, Windows
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
@@ -188,10 +189,12 @@ def text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
         datasets.append(WeightedDataset(corrupted, objective.span_corruption))
     if objective.masked_tokens:
         mask, regular_ids = special.require("mask"), run.tokenizer.regular_ids
-        masked = MaskedTokens(parts, format, mask=mask, share=share, regular_ids=regular_ids)
+        corrupt = partial(mask_tokens, mask=mask, share=share, regular_ids=regular_ids)
+        masked = MaskedTokens(parts, format, corrupt)
         datasets.append(WeightedDataset(masked, objective.masked_tokens))
     if objective.masked_autoencoding:
-        masked = MaskedAutoencoding(parts, format, mask=special.require("mask"), share=share)
+        corrupt = partial(mask_all, mask=special.require("mask"), share=share)
+        masked = MaskedTokens(parts, format, corrupt)
         datasets.append(WeightedDataset(masked, objective.masked_autoencoding))
     return datasets
 
