@@ -29,6 +29,8 @@ class Sampling:
     top_k: int | None = None
     top_p: float | None = None
     seed: int = 0
+    keys: tuple[int, ...] = ()
+    """Keys of the rows, by which their random numbers are drawn. Default: their places."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -66,7 +68,8 @@ class Sampling:
 
     def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
         """Return a random number for each row and step, by the seed and the row alone."""
-        drawn = [np.random.default_rng([self.seed, row]).random(steps) for row in range(rows)]
+        keys = self.keys or range(rows)
+        drawn = [np.random.default_rng([self.seed, key]).random(steps) for key in keys]
         return torch.from_numpy(np.stack(drawn))
 
 

@@ -287,18 +287,6 @@ def without_a_name(question: str, subject: str) -> list[str]:
 # Several answers
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeyedSampling(Sampling):
-    """Sampling in which the random numbers of a row depend on its key, not on its place."""
-
-    keys: tuple[int, ...]
-
-    def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
-        """Return a random number for each row and step."""
-        drawn = [np.random.default_rng([self.seed, key]).random(steps) for key in self.keys]
-        return torch.from_numpy(np.stack(drawn))
-
-
 def sample_answers(
     run: Run, questions: Sequence[str], environment: ExecutionEnvironment, *, n: int, seed: int = 0
 ) -> list[list[str]]:
@@ -329,7 +317,7 @@ def sample_answers(
                     starts,
                     max_new_tokens=limit,
                     stop_ids=run.tokenizer.special.stop_ids,
-                    sampling=KeyedSampling(temperature=1.0, seed=seed, keys=drawn),
+                    sampling=Sampling(temperature=1.0, seed=seed, keys=drawn),
                     device=run.device,
                 )
                 texts += [decode_answer(run, one) for one in made]
