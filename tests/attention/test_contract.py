@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 import torch
 
 from regard.attention import KernelAttention
-from regard.attention.config import BUILT_IN, CHECKED_SHAPE
+from regard.attention.config import BUILT_IN, CHECKED_SHAPE, AttentionConfig
 from regard.attention.contract import check
 from regard.attention.contract_cases import Cases
 from regard.attention.gates import Gate
 from regard.attention.registry import find, mechanisms
+from regard.attention.score_config import DifferentialConfig, TopKConfig
 
 INDUCTOR = ("softmax", "elu", "gated-deltanet")
 """Compiled to machine code: one of each family. Of all, the compiler traces the graphs."""
@@ -47,6 +49,23 @@ def test_every_mechanism_keeps_the_contract(name: str, dtype: torch.dtype) -> No
         assert any(outcome.check == "equals its reference" for outcome in outcomes)
     compiled = [outcome for outcome in outcomes if outcome.check.startswith("compiled")]
     assert len(compiled) == 2 * (dtype == torch.float32)
+    assert [outcome for outcome in outcomes if outcome.failure] == []
+
+
+VARIANTS: dict[str, tuple[str, AttentionConfig, int]] = {
+    "differential, version 1": ("differential", DifferentialConfig(version=1), 250),
+    "top-k, of an indexer": ("top-k", TopKConfig(k=3, indexer_heads=2, d_indexer=3), 200),
+}
+"""Mechanisms of other classes than the examples of the registry, and how many checks they pass."""
+
+
+@pytest.mark.parametrize(("name", "config", "least"), VARIANTS.values(), ids=VARIANTS)
+def test_variants_keep_the_contract(name: str, config: AttentionConfig, least: int) -> None:
+    kind: Any = type(config.build(CHECKED_SHAPE))
+    example = partial(config.build, CHECKED_SHAPE)
+    known = replace(find(name), example=example, type=kind, reference=kind.reference)
+    outcomes = list(check(known, dtype=torch.float64))
+    assert len(outcomes) > least
     assert [outcome for outcome in outcomes if outcome.failure] == []
 
 

@@ -52,17 +52,23 @@ def recalled(row: list[int], half: int, plain: int) -> list[int]:
     return labels
 
 
+def check_recall(config: InContextRecallConfig | NoisyRecallConfig, seed: int, plain: int) -> None:
+    """Values of known keys are asked for; ids below `plain` are keys and values."""
+    for row in training_rows(config, seed):
+        assert len(row) == config.length
+        assert max(row) < config.vocabulary
+        recalled(row, plain // 2, plain)
+    for row, labels in scored_rows(config, seed):
+        assert labels == recalled(row, plain // 2, plain)
+        assert labels[-1] != IGNORE
+
+
 @given(st.integers(4, 20), lengths, seeds)
 def test_in_context_recall_asks_for_values_of_known_keys(
     vocabulary: int, length: int, seed: int
 ) -> None:
     config = InContextRecallConfig(vocabulary=vocabulary, length=length)
-    for row in training_rows(config, seed):
-        assert len(row) == length
-        recalled(row, vocabulary // 2, vocabulary)
-    for row, labels in scored_rows(config, seed):
-        assert labels == recalled(row, vocabulary // 2, vocabulary)
-        assert labels[-1] != IGNORE
+    check_recall(config, seed, vocabulary)
 
 
 @given(st.integers(4, 12), st.integers(1, 6), lengths, st.floats(0, 0.99), seeds)
@@ -73,12 +79,7 @@ def test_noisy_recall_has_noise_between_but_not_instead(
     config = NoisyRecallConfig(
         vocabulary=vocabulary, length=length, noise_vocabulary=noise_vocabulary, noise=noise
     )
-    for row in training_rows(config, seed):
-        assert max(row) < vocabulary
-        recalled(row, plain // 2, plain)
-    for row, labels in scored_rows(config, seed):
-        assert labels == recalled(row, plain // 2, plain)
-        assert labels[-1] != IGNORE
+    check_recall(config, seed, plain)
 
 
 def test_keys_values_and_noise_have_the_stated_distributions() -> None:
