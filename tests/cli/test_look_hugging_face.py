@@ -43,9 +43,6 @@ def test_edits_and_effects_are_those_of_the_imported_run(regard: Command, folder
     assert "decoder.1.heads.3" in found.out
     found = succeeded(regard("paths", f"hf:{model}", "pairs.tsv", "--senders", "layers"))
     assert "decoder.1.feedforward" in found.out
-    file.write_text(edits.zero("decoder.9.heads.0").to_toml())
-    refused(regard("look", f"hf:{model}", TEXT, "--edit", file), "decoder.9.heads.0")
-    refused(regard("effects", "hf:nowhere", "pairs.tsv"), "hf:nowhere: is no folder")
 
 
 def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(

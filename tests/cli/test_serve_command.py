@@ -46,14 +46,6 @@ def test_an_edit_for_the_page_is_checked_first(regard: Command, folder: Path) ->
     refused(regard("serve", "run", "--edit", file), "edit.toml")
 
 
-@pytest.mark.usefixtures("offline")
-def test_what_hugging_face_has_not_left_here_is_refused_and_not_fetched(
-    regard: Command, folder: Path
-) -> None:
-    save_run(folder / "run")
-    refused(regard("serve", "run", "hf:someone/some-model"), "hf:someone/some-model: is no folder")
-
-
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_a_missing_extra_is_named(
     missing: str, regard: Command, monkeypatch: pytest.MonkeyPatch

@@ -95,7 +95,6 @@ FILES = [
 OPTIONS: list[tuple[str, list[str], str]] = [
     ("effects", ["--by", ""], "by empty: there are patching"),
     ("effects", ["--out", "x.txt"], "choose a name with .html"),
-    ("paths", ["--receivers", "decoder.0.keys.0"], "keys.0: no sender is before it"),
     ("faithfulness", ["--sites", "head"], "there are heads, layers"),
 ]
 """What the functions refuse is tested beside them."""
