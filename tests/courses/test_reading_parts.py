@@ -6,7 +6,6 @@ from regard.courses import (
     Correction,
     Part,
     all_corrections,
-    all_parts,
     find_part,
     require_course,
 )
@@ -75,11 +74,6 @@ def test_every_error_stands_at_a_part_whose_study_shows_it() -> None:
     assert len(all_corrections()) >= 22
     for one in all_corrections():
         assert one.study in find_part(one.course, one.part).studies
-
-
-def test_parts_are_found_by_course_and_number() -> None:
-    for part in all_parts():
-        assert find_part(part.course, part.number) is part
 
 
 def test_the_nearest_name_is_suggested() -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from exercise_files import measures, models, sentences
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from regard.config import override
 from regard.explorer.look import look
@@ -37,20 +35,6 @@ def decoder() -> Run:
 @pytest.fixture(scope="module")
 def encoder() -> Run:
     return run("encoder")
-
-
-@settings(max_examples=25)
-@given(st.integers(2, 9), st.data())
-def test_the_blocks_of_a_sentence_share_its_weight(n: int, data: st.DataObject) -> None:
-    second = data.draw(st.integers(1, n - 1))
-    scores = torch.randn(3, n, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-    shares = measures.blocks(scores.softmax(-1), second)
-    for one in "AB":
-        whole = shares[f"{one} → A"] + shares[f"{one} → B"]
-        torch.testing.assert_close(whole, torch.ones(3, dtype=torch.float64))
-    even = measures.blocks(torch.full((n, n), 1 / n, dtype=torch.float64), second)
-    assert even["A → A"].item() == pytest.approx(second / n)
-    assert even["B → A"].item() == pytest.approx(second / n)
 
 
 def test_blocks_of_a_sentence_that_looks_at_the_other() -> None:

@@ -99,17 +99,6 @@ def test_gates_of_each_key_are_exact(config: RecurrentConfig) -> None:
         np.testing.assert_allclose(read[name], gate.ravel(), rtol=1e-6)
 
 
-def test_layers_and_heads_are_chosen() -> None:
-    shown = panel()
-    chosen = Panel("tiny", tuple(choose(one, [1], [3, 0]) for one in shown.maps))
-    (layer,) = serialize("title", [chosen])["panels"][0]["maps"][0]["layers"]
-    assert layer["name"] == "1"
-    assert [head["name"] for head in layer["heads"]] == ["3", "0"]
-    for layers, heads in (([2], None), (None, [4])):
-        with pytest.raises(UserError, match="choose others"):
-            choose(shown.maps[0], layers, heads)
-
-
 def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="--detail of 5 heads"):
         serialize("title", [panel()], [(0, 0, 0)] * 5)

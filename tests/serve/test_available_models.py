@@ -26,11 +26,6 @@ def test_each_model_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert [one.path for one in models] == [path.resolve() for path in paths]
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is not a run folder: it has no config\.toml"):
-        available(tmp_path)
-
-
 def test_runs_are_found_where_they_lie(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no trained run"):
         find_runs(tmp_path / "nowhere")

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from regard.errors import UserError
 from regard.serve.server import ADDRESS, _Server, listen
 from regard.serve.worker import QUEUE_SIZE, Worker
 from tiny_served import request_body, save_run, served
@@ -48,14 +47,6 @@ def test_only_this_machine_is_heard() -> None:
     with listen(0) as listening:
         assert listening.getsockname()[0] == "127.0.0.1"
         assert listening.family == socket.AF_INET
-
-
-def test_a_port_that_is_taken_is_told_in_a_line() -> None:
-    with listen(0) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"--port {port}: can't be used") as error:
-            listen(port)
-    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.slow

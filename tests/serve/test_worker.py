@@ -38,17 +38,6 @@ def test_a_full_queue_says_so_and_empties() -> None:
                 raise ZeroDivisionError
 
 
-def test_a_failed_job_harms_no_other() -> None:
-    worker = Worker()
-
-    async def ask() -> int:
-        with pytest.raises(ZeroDivisionError):
-            await worker.run(lambda: 1 // 0)
-        return await worker.run(lambda: 7)
-
-    assert asyncio.run(ask()) == 7
-
-
 def test_a_stopped_worker_begins_nothing() -> None:
     worker, begun = Worker(), threading.Event()
     go_on = threading.Event()

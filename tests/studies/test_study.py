@@ -82,13 +82,6 @@ def test_a_parameter_out_of_range_is_refused_in_one_line(wrong: str) -> None:
         how_big(n=10)
 
 
-def test_a_finding_shows_itself_in_a_notebook() -> None:
-    page = how_big()._repr_html_()
-    assert "<math" in page
-    assert "The claim holds" in page
-    assert "http" not in page.replace("http://www.w3.org/", "")
-
-
 @study()
 def luck(seed: Seed = 0, limit: float = 0.5) -> EvidenceParts:
     """How lucky?

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from regard.errors import UserError
 from regard.tasks.rng import index
-from regard.tasks.split import cut, draw_distinct
+from regard.tasks.split import draw_distinct
 
 
 @given(st.integers(1, 20), st.integers(0, 20), st.integers())
@@ -37,14 +37,3 @@ def test_what_is_drawn_often_comes_no_earlier() -> None:
 
     places = Counter(draw_distinct("dice", make, Random(i), 4).index(0) for i in range(2000))
     assert chisquare([places[i] for i in range(4)]).pvalue > 1e-3
-
-
-@given(st.lists(st.tuples(st.text(), st.text())), st.integers(0, 10))
-def test_examples_are_cut_in_two_and_numbered(pairs: list[tuple[str, str]], training: int) -> None:
-    split = cut("dice", pairs, training)
-    assert len(split.training) == min(training, len(pairs))
-    both = [*split.training, *split.test]
-    assert [(question.text, question.answer) for question in both] == pairs
-    assert [question.where for question in both] == [
-        f"dice example {i}" for i in range(1, len(pairs) + 1)
-    ]

@@ -135,14 +135,6 @@ def test_a_table_without_rows_or_columns_is_refused(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-def test_labels_may_be_missing_where_none_are_needed(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "id,review\n1,good\n2,bad\n")
-    read = read_table_rows(path, NAMED, label_required=False)
-    assert [(one.text, one.answer) for one in read.examples] == [("good", None), ("bad", None)]
-    with pytest.raises(UserError, match="has no column 'stars'"):
-        pairs(path)
-
-
 def test_a_second_text_is_a_column(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,second,label\ngood,food,yes\nbad,,no\n")
     (one,) = read_table_rows(path, TableConfig()).examples

@@ -24,16 +24,6 @@ def saved(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_files_are_those_of_the_real_data(saved: Path) -> None:
-    assert {path.name for path in saved.iterdir()} == {
-        "wiki.txt",
-        "birth_places_train.tsv",
-        "birth_dev.tsv",
-        "birth_test_inputs.tsv",
-        "people.jsonl",
-    }
-
-
 def test_the_corpus_is_the_documents_a_line_each(world: World, saved: Path) -> None:
     read = read_corpus([saved / "wiki.txt"])
     assert [document.text for document in read] == list(world.documents)
