@@ -180,9 +180,12 @@ def test_evaluate_abstains_like_ask(regard: Command, folder: Path, new_questions
 
 
 def test_questions_come_from_stdin(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = io.BytesIO(b"Where was Mia Bell born?\n\r\nNo\fbody\n")
+    """A byte order mark is no part of the first."""
+    data = io.BytesIO(b"\xef\xbb\xbfWhere was Mia Bell born?\n\r\nNo\fbody\n")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
-    assert len(ask(regard, "-")) == 3
+    first, _, _ = ask(regard, "-")
+    assert first["question"] == "Where was Mia Bell born?"
+    assert first["reason"] is None
 
 
 def test_a_calibrated_run_answers(regard: Command) -> None:
@@ -294,16 +297,6 @@ def test_what_documents_state_is_learned_from_training_questions(
         states = f"from {reply['best_guess']}" in line
         assert (evidence["verdict"] == "supported") == states
         assert (signals["statement"] > 0) == states
-
-
-def test_stdin_may_begin_with_a_byte_order_mark(
-    regard: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = io.BytesIO(b"\xef\xbb\xbfWhere was Mia Bell born?\n")
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
-    [found] = ask(regard, "-")
-    assert found["question"] == "Where was Mia Bell born?"
-    assert found["reason"] is None
 
 
 def test_a_paraphrase_needs_a_subject(regard: Command, folder: Path) -> None:

@@ -225,18 +225,15 @@ def test_conversations_are_trained_on_continued_and_scored(regard: Command, fold
     refused(regard("ask", "fine", "Mia", *several), "chats.jsonl:2", "second")
 
 
-def test_training_on_questions_with_the_tokenizer_of_a_run(
-    regard: Command, folder: Path, run: Path
-) -> None:
-    flags = ("--out", "new", "--tokenizer", "run")
-    succeeded(regard("train", "questions", "pairs.tsv", *flags, *MODEL, *STEPS))
+def test_training_with_the_tokenizer_of_a_run(regard: Command, folder: Path, run: Path) -> None:
     fingerprint = Run.load(run).tokenizer.fingerprint
-    assert Run.load(folder / "new").tokenizer.fingerprint == fingerprint
-    succeeded(regard("pretrain", "text.txt", "--out", "b", "--tokenizer", "run", *MODEL, *STEPS))
-    assert Run.load(folder / "b").tokenizer.fingerprint == fingerprint
-    own = ("--out", "c", "--tokenizer", "run")
-    succeeded(regard("train", "text", "text.txt", *own, *MODEL, *STEPS))
-    assert Run.load(folder / "c").tokenizer.fingerprint == fingerprint
+    for name, command in {
+        "a": ("train", "questions", "pairs.tsv"),
+        "b": ("pretrain", "text.txt"),
+        "c": ("train", "text", "text.txt"),
+    }.items():
+        succeeded(regard(*command, "--out", name, "--tokenizer", "run", *MODEL, *STEPS))
+        assert Run.load(folder / name).tokenizer.fingerprint == fingerprint
 
 
 def test_a_tokenizer_is_trained_by_its_kind_and_size(regard: Command, folder: Path) -> None:
@@ -388,14 +385,6 @@ def test_a_run_of_questions_answers_unless_raw(
     assert not answered.startswith(question)
     assert expected.answered.startswith(answered.strip()) or beams
     assert succeeded(regard(*command, "--raw")).out.startswith(question)
-
-
-def test_the_text_alone_is_printed_unless_json_is_wished(regard: Command, run: Path) -> None:
-    command = ("generate", "run", "Ada", "Mia", "--max-new-tokens", 5)
-    plain = succeeded(regard(*command)).out
-    records = succeeded(regard(*command, "--json")).out.splitlines()
-    assert plain.splitlines() == [json.loads(record)["text"] for record in records]
-    assert plain.splitlines() == api.generate(Run.load(run), ["Ada", "Mia"], max_new_tokens=5)
 
 
 def test_prompts_may_come_from_the_input(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,12 +167,16 @@ def test_pairs_rows_and_kinds_of_senders(monkeypatch: pytest.MonkeyPatch) -> Non
 Given = dict[str, Any]
 
 
-def test_the_stream_before_a_layer_is_a_sender_to_its_keys() -> None:
-    run, key = mechanism_run("softmax"), "decoder.1.keys.0"
-    given: Given = {"senders": ["decoder.1.residual"], "receivers": key}
+@pytest.mark.parametrize(
+    ("kind", "receiver"),
+    [("softmax", "decoder.1.keys.0"), ("gated-deltanet", "decoder.1.states.0")],
+)
+def test_the_stream_before_a_layer_is_a_sender_to_its_parts(kind: str, receiver: str) -> None:
+    run = mechanism_run(kind)
+    given: Given = {"senders": ["decoder.1.residual"], "receivers": receiver}
     found = paths(run, TEXT, OTHER, metric=METRIC, **given)
-    patched = effects(run, TEXT, OTHER, metric=METRIC, sites=[key], by=("patching",))
-    assert found.through[key] == pytest.approx(patched.examples, abs=1e-7)
+    patched = effects(run, TEXT, OTHER, metric=METRIC, sites=[receiver], by=("patching",))
+    assert found.through[receiver] == pytest.approx(patched.examples, abs=1e-7)
 
 
 REFUSED: list[tuple[str, Given, type[Exception], str]] = [
@@ -232,10 +236,3 @@ def test_the_code_of_the_page_runs() -> None:
     exec(code, names | {"clean": TEXT, "corrupt": OTHER})
     assert len(sections) == 4
     assert code.count("found.figure()") == 4
-
-
-def test_states_are_receivers() -> None:
-    run, state = mechanism_run("gated-deltanet"), "decoder.1.states.0"
-    found = paths(run, TEXT, OTHER, metric=METRIC, senders=["decoder.1.residual"], receivers=state)
-    patched = effects(run, TEXT, OTHER, metric=METRIC, sites=[state], by=("patching",))
-    assert found.through[state] == pytest.approx(patched.examples, abs=1e-7)

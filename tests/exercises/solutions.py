@@ -297,35 +297,21 @@ SOLUTIONS = {
             for head in range(heads):
                 field |= before[int(pointers[layer, head, i])]
             fields.append(field)
-    return torch.tensor([len(field) for field in fields])
+    sizes = [len(field) for field in fields]
+    return torch.tensor(sizes)
 """,
         ("set(before[i])", "set()", "left out the residual connection"),
-        (
-            "return torch.tensor([len(field) for field in fields])",
-            "return torch.tensor([heads**layers] * n)",
-            "kⁿ",
-        ),
-        (
-            "return torch.tensor([len(field) for field in fields])",
-            "return torch.tensor([(heads + 1) ** layers] * n)",
-            "fewer inputs",
-        ),
+        ("(sizes)", "([heads**layers] * n)", "kⁿ"),
+        ("(sizes)", "([(heads + 1) ** layers] * n)", "fewer inputs"),
     ),
     "attention_costs": solved(
         """
-    return 2 * m * m * k, 2 * m * n * k, 2 * n * n * k
+    encoder, cross, decoder = m * m, m * n, n * n
+    return 2 * encoder * k, 2 * cross * k, 2 * decoder * k
 """,
-        (
-            "2 * m * m * k, 2 * m * n * k, 2 * n * n * k",
-            "m * m * k, m * n * k, n * n * k",
-            "only QKᵀ",
-        ),
-        ("2 * m * n * k", "2 * m * m * k", "cross-attention"),
-        (
-            "2 * m * m * k, 2 * m * n * k, 2 * n * n * k",
-            "2 * n * n * k, 2 * m * n * k, 2 * m * m * k",
-            "exchanged",
-        ),
+        ("2 * ", "", "only QKᵀ"),
+        ("m * n", "m * m", "cross-attention"),
+        ("m * m, m * n, n * n", "n * n, m * n, m * m", "exchanged"),
     ),
     "attention_map": solved(
         """
@@ -455,11 +441,7 @@ SOLUTIONS = {
         rows.append(w_out @ torch.cat([state, context]))
     return torch.stack(rows)
 """,
-        (
-            "    rows = []",
-            "    encoder = decoder\n    rows = []",
-            "own states",
-        ),
+        ("    rows = []", "    encoder = decoder\n    rows = []", "own states"),
         (
             "    rows = []",
             "    weights = (decoder @ encoder.T).softmax(0)\n"
@@ -474,53 +456,34 @@ SOLUTIONS = {
     for t in range(length):
         for k in range(d // 2):
             angle = t * 10000 ** (-2 * k / d)
-            vectors[t, 2 * k] = math.sin(angle)
-            vectors[t, 2 * k + 1] = math.cos(angle)
+            even, odd = 2 * k, 2 * k + 1
+            vectors[t, even] = math.sin(angle)
+            vectors[t, odd] = math.cos(angle)
     return vectors
 """,
-        (
-            "            vectors[t, 2 * k] = math.sin(angle)\n"
-            "            vectors[t, 2 * k + 1] = math.cos(angle)",
-            "            vectors[t, k] = math.sin(angle)\n"
-            "            vectors[t, d // 2 + k] = math.cos(angle)",
-            "all sines",
-        ),
+        ("= 2 * k, 2 * k + 1", "= k, d // 2 + k", "all sines"),
         ("-2 * k / d", "-k / d", "exponent k/d"),
         ("angle = t *", "angle = (t + 1) *", "from 1"),
     ),
     "self_attention": solved(
         """
-    q = [w_q @ state for state in h]
-    k = [w_k @ state for state in h]
-    v = torch.stack([w_v @ state for state in h])
+    q, k, v = h @ w_q.T, h @ w_k.T, h @ w_v.T
     scores = torch.tensor([[float(a @ b) for b in k] for a in q], dtype=torch.float64)
     return scores.softmax(1) @ v
 """,
-        (
-            "    q = [w_q @ state for state in h]\n    k = [w_k @ state for state in h]\n"
-            "    v = torch.stack([w_v @ state for state in h])",
-            "    q, k, v = h @ w_q, h @ w_k, h @ w_v",
-            "transposed",
-        ),
+        (".T", "", "transposed"),
         ("softmax(1)", "softmax(0)", "over queries"),
         ("scores.softmax", "(scores / math.sqrt(2)).softmax", "by √d"),
     ),
     "argmax_attention": solved(
         """
-    q = [w_q @ state for state in h]
-    k = [w_k @ state for state in h]
-    v = torch.stack([w_v @ state for state in h])
+    q, k, v = h @ w_q.T, h @ w_k.T, h @ w_v.T
     scores = torch.tensor([[float(a @ b) for b in k] for a in q], dtype=torch.float64)
     return v[scores.argmax(1)]
 """,
         ("v[scores.argmax(1)]", "scores.softmax(1) @ v", "softmax weights"),
         ("argmax(1)", "argmax(0)", "over queries"),
-        (
-            "    q = [w_q @ state for state in h]\n    k = [w_k @ state for state in h]\n"
-            "    v = torch.stack([w_v @ state for state in h])",
-            "    q, k, v = h @ w_q, h @ w_k, h @ w_v",
-            "transposed",
-        ),
+        (".T", "", "transposed"),
     ),
     "multi_head_attention": solved(
         """
