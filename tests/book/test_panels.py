@@ -1,10 +1,7 @@
 """Figures in pages."""
 
-import re
-
-from regard.book.panels import first_figure, is_wide, same_figure
+from regard.book.panels import first_figure, is_wide
 from regard.studies.single_head.attention_maps import masking
-from regard.studies.single_head.one_head import averaging
 
 
 def test_panels_stand_in_the_columns_of_the_figure_and_a_scale_below_all() -> None:
@@ -14,11 +11,3 @@ def test_panels_stand_in_the_columns_of_the_figure_and_a_scale_below_all() -> No
     assert html.count("<svg ") == 5
     assert html.index('class="legend"') > html.index('id="figure-masking-4"')
     assert not is_wide(finding, finding.panels())
-
-
-def test_a_figure_is_shown_again_by_reference_to_its_panels() -> None:
-    finding = averaging()
-    first, again = (show(finding, finding.panels()) for show in (first_figure, same_figure))
-    ids = re.findall(r'<svg [^>]*\bid="([^"]*)"', first)
-    assert re.findall(r'<use href="#([^"]*)"', again) == ids == ["figure-averaging-1"]
-    assert len(again) < len(first) / 4

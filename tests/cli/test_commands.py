@@ -27,8 +27,6 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import BytePairsConfig
-from regard.training import plan
-from regard.training.step import mean_loss
 from tiny import (
     BIOGRAPHIES,
     MASK,
@@ -88,27 +86,6 @@ def test_a_dry_run_tells_sizes_and_leaves_nothing(regard: Command, folder: Path)
         assert f"{name.replace('_', ' ')}: {shown}\n" in outcome.out
 
 
-def test_only_a_dry_run_measures_the_loss_before_training(
-    regard: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[float] = []
-
-    def counted(*arguments: Any) -> float:
-        measured.append(mean_loss(*arguments))
-        return measured[-1]
-
-    monkeypatch.setattr(plan, "mean_loss", counted)
-    new = ("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS)
-    tuned = ("finetune", "pairs.tsv", "--from", "run", "--out", "tuned", *STEPS)
-    for command in (new, (*new, "--resume"), tuned):
-        out = succeeded(regard(*command)).out
-        assert "parameters: " in out
-        assert "uniform loss: " in out
-        assert not measured
-    succeeded(regard(*tuned, "--dry-run"))
-    assert len(measured) == 1
-
-
 def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
     flags = ("--out", "new", "--json", "facts.json", "--device", "cpu")
     outcome = succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS))
@@ -116,6 +93,7 @@ def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
     assert [record["step"] for record in metrics(folder / "new")] == [1, 2, 3]
     facts = read_json(folder / "facts.json")
     assert facts["steps_done"] == 3
+    assert "untrained_loss" not in facts
     assert "Run: new\n" in outcome.out
     loaded = Run.load(folder / "new")
     assert loaded.origin["stage"] == "pretraining"
@@ -192,7 +170,10 @@ def weights(path: Path) -> bytes:
 def test_finetuning_goes_on_from_a_run_and_leaves_it_as_it_is(
     regard: Command, folder: Path, run: Path
 ) -> None:
-    outcome = succeeded(regard("finetune", "pairs.tsv", "--from", "run", "--out", "fine", *STEPS))
+    command = ("finetune", "pairs.tsv", "--from", "run", "--out", "fine", *STEPS)
+    assert "loss before: " in succeeded(regard(*command, "--dry-run")).out
+    outcome = succeeded(regard(*command))
+    assert "loss before: " not in outcome.out
     assert not outcome.changed
     parent, child = Run.load(run), Run.load(folder / "fine")
     assert child.tokenizer.fingerprint == parent.tokenizer.fingerprint

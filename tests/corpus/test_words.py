@@ -13,6 +13,7 @@ def test_spellings_of_a_word_are_one() -> None:
 
 def test_punctuation_marks_are_tokens_and_spaces_are_not() -> None:
     assert fold_words("St.  Louis , Mo") == ["st", ".", "louis", ",", "mo"]
+    assert fold_words("_Ada Finch_") == ["_", "ada", "finch", "_"]
 
 
 def test_sentences_end_with_a_mark_and_a_space() -> None:
@@ -48,7 +49,3 @@ def test_documents_of_words_are_those_of_a_scan(documents: list[str], words: lis
 def test_no_words_are_in_no_document() -> None:
     assert invert(["Ada", ""]).documents([]) == []
     assert invert([]).documents(["ada"]) == []
-
-
-def test_emphasis_is_no_part_of_a_word() -> None:
-    assert fold_words("_Ada Finch_") == ["_", "ada", "finch", "_"]

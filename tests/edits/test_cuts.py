@@ -179,12 +179,6 @@ def every_state(run: Run, edit: Callable[[str], Edit]) -> Edits:
     return Edits(tuple(map(edit, names)))
 
 
-def test_words_name_tokens_of_a_cut() -> None:
-    run = mechanism_run("softmax")
-    by_word = outputs(run, cut("decoder.0.heads.1", query="Rome", key="Ada"))
-    assert torch.equal(by_word, outputs(run, cut("decoder.0.heads.1", query=5, key=1)))
-
-
 def test_a_cut_from_a_source_names_its_words() -> None:
     run = family_run("encoder-decoder, post")
     inputs, *_ = text_inputs(run, TEXT, OTHER)

@@ -79,11 +79,7 @@ SOLUTIONS = {
 """,
         ("    token, result", "    h = 0 * h\n    token, result", "never sees the source"),
         ("w_dec @ embedding[token]", "w_dec @ embedding[start]", "start token at every step"),
-        (
-            "        if token == stop:\n            break\n        result.append(token)",
-            "        result.append(token)\n        if token == stop:\n            break",
-            "included the stop token",
-        ),
+        ("            break", "            return [*result, stop]", "included the stop token"),
     ),
     "attention_from_svd": solved(
         """
@@ -139,11 +135,7 @@ SOLUTIONS = {
         means.append(out[:l].mean(0))
     return torch.stack(means)
 """,
-        (
-            "k[b, :l].T / math.sqrt(q.shape[2])\n        out = scores.softmax(-1) @ v[b, :l]",
-            "k[b].T / math.sqrt(q.shape[2])\n        out = scores.softmax(-1) @ v[b]",
-            "look at pads:",
-        ),
+        ("[b, :l]", "[b]", "look at pads:"),
         ("out[:l].mean(0)", "out.mean(0)", "in the mean: leave"),
         ("l = int(lengths[b])", "l = q.shape[1]", "look at pads and"),
     ),
@@ -200,11 +192,7 @@ SOLUTIONS = {
     return torch.eye(len(a), dtype=torch.float64), query, value
 """,
         ("/ beta**2", "", "left out β²"),
-        (
-            "torch.outer(d, a) + torch.outer(c, d)",
-            "torch.outer(a, d) + torch.outer(d, c)",
-            "transposed the outer products",
-        ),
+        ("query, value", "query.T, value", "transposed the outer products"),
     ),
     "span_corruption": solved(
         """
@@ -228,11 +216,7 @@ SOLUTIONS = {
             "(q @ e.T @ e @ k.T / math.sqrt(q.shape[1])).softmax(-1) @ v",
             "projected the width",
         ),
-        (
-            "    keys = e[:, :length] @ k[:length]\n    values = f[:, :length] @ v[:length]",
-            "    keys = e @ k\n    values = f @ v",
-            "beyond `length`",
-        ),
+        (":length", ":", "beyond `length`"),
         ("f[:, :length]", "e[:, :length]", "by E:"),
     ),
     "big_bird_mask": solved(

@@ -122,11 +122,6 @@ def test_rare_labels_share_what_none_fills_alone() -> None:
     assert len({row.answer for row in training}) == 10_000
 
 
-def test_duplicates_are_counted() -> None:
-    rows = [Example(text=text, answer="a") for text in "abcabz"]
-    assert count_duplicates(rows[:3], rows[3:]) == 2
-
-
 def test_rows_are_saved_and_loaded(tmp_path: Path) -> None:
     texts = ("the food, was good", 'a "bad"; day', "line\nend | □ ⁇ 😀")
     rows = [Example(text=text, answer="5", where=f"a.csv:{i}") for i, text in enumerate(texts)]

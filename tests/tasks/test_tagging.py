@@ -130,11 +130,8 @@ def test_guesses_are_the_commonest_tag_of_all_and_of_each_word() -> None:
         "majority": ["X X X", "X"],
         "each word's commonest": ["Y X X", "X"],
     }
-
-
-def test_of_equally_common_tags_the_first_is_guessed() -> None:
-    training = [Example(text="a a", answer="Y X")]
-    assert set(TaggingConfig().baselines(training, [Example(text="a")])["majority"]) == {"X"}
+    equally_common = [Example(text="a a", answer="Y X")]
+    assert TaggingConfig().baselines(equally_common, test[1:])["majority"] == ["X"]
 
 
 def test_guesses_get_no_text_right_and_no_name(made: Split) -> None:
