@@ -35,11 +35,7 @@ SOLUTIONS = {
     return out
 """,
         ("w_hh.T @ out", "w_hh @ out", "by W_hh."),
-        (
-            "return out",
-            "for i in range(t, steps):\n        out[i] = out[t - 1]\n    return out",
-            "nonzero gradients for i > t",
-        ),
+        ("return out", "out[t:] = out[t - 1]\n    return out", "nonzero gradients for i > t"),
         (
             "return out",
             "for i in range(t, steps):\n        out[i] = w_hh.T @ out[i - 1]\n    return out",

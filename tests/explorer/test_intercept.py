@@ -30,10 +30,6 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.b
 BOTH_PATHS = pytest.mark.parametrize("eager", [True, False], ids=["eager", "sdpa"])
 
 
-def take_path(patch: pytest.MonkeyPatch, *, eager: bool) -> None:
-    patch.setattr("regard.attention.backends.prefers_eager", lambda *_: eager)
-
-
 @ALL_VARIANTS
 def test_the_weights_are_those_of_the_queries_and_keys_of_their_layer(variant: str) -> None:
     model, seen = tiny_model(**VARIANTS[variant]), []
@@ -103,7 +99,7 @@ def test_a_wrong_picture_is_refused_with_the_layer_s_name(
     dtype: torch.dtype,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    take_path(monkeypatch, eager=eager)
+    monkeypatch.setattr("regard.attention.backends.prefers_eager", lambda *_: eager)
     model = with_mechanism(tiny_model(dtype=dtype, n_kv_heads=2), planted())
     with pytest.raises(MismatchError, match=r"body\.layers\.1\.self_attention\.attention"):
         capture_attention(model, IDS)

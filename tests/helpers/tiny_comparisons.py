@@ -110,15 +110,12 @@ def write_cells(comparison: Comparison) -> None:
         (cell.path / "outcome.json").write_bytes(msgspec.json.encode(cell.outcome))
 
 
-def record_line(step: int, *, loss: float) -> str:
-    """A line of metrics.jsonl."""
-    record = {"step": step, "loss": loss, "tokens_per_second": 1000, "seconds": step / 10}
-    return msgspec.json.encode(record).decode() + "\n"
-
-
 def with_metrics(comparison: Comparison, *, steps: int) -> None:
     """Write a metrics.jsonl for each cell; the loss of a step is (1 + seed) / step."""
     for cell in comparison.cells:
         cell.path.mkdir(parents=True)
-        lines = (record_line(step, loss=(1 + cell.seed) / step) for step in range(1, steps + 1))
-        (cell.path / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+        records = [
+            {"step": n, "loss": (1 + cell.seed) / n, "tokens_per_second": 1000, "seconds": n / 10}
+            for n in range(1, steps + 1)
+        ]
+        (cell.path / "metrics.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(records))

@@ -8,15 +8,9 @@ import pytest
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.registry import TaskConfig
 from regard.tasks.summaries import FILLER, SummariesConfig
+from tiny_tasks import PROBES, TEXT_TASKS
 
-KINDS = [
-    *("casing", "summaries", "translation", "classification", "tagging", "entailment"),
-    *("retrieval", "world"),
-    *("mqar", "copy", "selective-copy", "induction", "sort", "reverse"),
-    *("needle", "parity", "state-tracking"),
-    *("in-context-recall", "noisy-recall", "fuzzy-recall", "memorization", "compression"),
-    *("repeated", "indirect-object", "bigram-backcopy"),
-]
+KINDS = [*TEXT_TASKS, *PROBES]
 
 
 def read(fields: dict[str, Any]) -> Any:
