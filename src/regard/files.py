@@ -13,7 +13,7 @@ import shutil
 import sys
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import file_digest, sha256
 from html import escape
 from importlib.resources import files
@@ -278,10 +278,14 @@ def held_alone(out: Path) -> Iterator[None]:
         UserError: another process writes it.
     """
     place = out.resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
     lock = place.with_name(f".{place.name}.lock")
     busy = f"{out}: another process is writing it; wait until it ends, or choose another --out"
-    with hold_lock(lock, busy):
+    with ExitStack() as held:
+        with errors_name(out):
+            if place.parent.is_file():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(hold_lock(lock, busy))
         try:
             yield
         finally:

@@ -50,6 +50,13 @@ def test_it_lists_new_and_dropped_tensors(regard: Command) -> None:
     assert outcome.out.startswith("dropped: body.bias.values\n")
 
 
+@pytest.mark.usefixtures("run")
+def test_a_place_that_can_not_be_locked_is_named_as_given(regard: Command, folder: Path) -> None:
+    (folder / ".elu.lock").mkdir()
+    refused(regard("convert", "run", "--out", "elu", ELU), " elu: can't be written: ")
+    refused(regard("convert", "run", "--out", "text.txt/elu", ELU), " text.txt/elu: can't", "Not a")
+
+
 def test_held_out_tokens_are_scored(regard: Command, folder: Path) -> None:
     (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
     flags = ("data.validation=0.2", "training.optimizer.kind=adamw", *MODEL, *STEPS)
