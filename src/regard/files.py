@@ -221,11 +221,14 @@ def publish(temporary: Path, path: Path) -> None:
 
 @contextmanager
 def cleared_up(temporary: Path, path: Path) -> Iterator[None]:
-    """Remove the temporary file or folder on failure; an error of the disk names the final path."""
+    """Remove the temporary file or folder on failure or Ctrl-C.
+
+    An error of the disk names the final path.
+    """
     try:
         with errors_name(path):
             yield
-    except Exception:
+    except (Exception, KeyboardInterrupt):
         _remove(temporary)
         raise
 

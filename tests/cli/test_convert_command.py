@@ -57,6 +57,15 @@ def test_a_place_that_can_not_be_locked_is_named_as_given(regard: Command, folde
     refused(regard("convert", "run", "--out", "text.txt/elu", ELU), " text.txt/elu: can't", "Not a")
 
 
+def test_an_interrupted_command_leaves_nothing(
+    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "save_description", Mock(side_effect=KeyboardInterrupt))
+    outcome = regard("convert", run.name, "--out", "elu", ELU)
+    assert outcome.code == 130
+    assert not outcome.new
+
+
 def test_held_out_tokens_are_scored(regard: Command, folder: Path) -> None:
     (folder / "long.txt").write_text("".join(f"This is line {i}.\n" for i in range(300)), "utf-8")
     flags = ("data.validation=0.2", "training.optimizer.kind=adamw", *MODEL, *STEPS)
