@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.util import find_spec
 
 
@@ -57,17 +58,23 @@ def require_list(texts: Iterable[object], name: str) -> None:
 
 
 def require_packages(needed_by: str, extra: str, *packages: str) -> None:
-    """Check that the packages of an extra are installed.
+    """Check that the packages of an extra are installed and can be imported.
 
     Raises:
         UserError: one isn't; the message begins with `needed_by`, such as "ROUGE needs".
     """
     for package in packages:
+        name = package.replace("_", "-")
         if find_spec(package) is None:
-            name = package.replace("_", "-")
             raise UserError(
                 f"{needed_by} {name}, which isn't installed: pip install 'regard[{extra}]'"
             )
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise UserError(
+                f"{needed_by} {name}, which can't be imported: {first_line(error)}"
+            ) from None
 
 
 MOST = 32
