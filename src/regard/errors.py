@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
 
 
 class RegardError(Exception):
@@ -57,24 +56,22 @@ def require_list(texts: Iterable[object], name: str) -> None:
         raise UserError(f"{name}: expected a list of texts, not a single one; write [text]")
 
 
-def require_packages(needed_by: str, extra: str, *packages: str) -> None:
-    """Check that the packages of an extra are installed and can be imported.
+def require_packages(needed_by: str, extra: str, *modules: str) -> None:
+    """Import modules of the packages of an extra.
 
     Raises:
-        UserError: one isn't; the message begins with `needed_by`, such as "ROUGE needs".
+        UserError: one can't be imported; the message begins with `needed_by` ("ROUGE needs").
     """
-    for package in packages:
-        name = package.replace("_", "-")
-        if find_spec(package) is None:
-            raise UserError(
-                f"{needed_by} {name}, which isn't installed: pip install 'regard[{extra}]'"
-            )
+    for module in modules:
+        package = module.partition(".")[0]
         try:
-            import_module(package)
+            import_module(module)
         except ImportError as error:
-            raise UserError(
-                f"{needed_by} {name}, which can't be imported: {first_line(error)}"
-            ) from None
+            reason = f"can't be imported: {first_line(error)}"
+            if isinstance(error, ModuleNotFoundError) and error.name in (package, module):
+                reason = f"isn't installed: pip install 'regard[{extra}]'"
+            name = package.replace("_", "-")
+            raise UserError(f"{needed_by} {name}, which {reason}") from None
 
 
 MOST = 32

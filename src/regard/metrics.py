@@ -399,7 +399,7 @@ def _library(name: str) -> Any:
     Raises:
         UserError: it isn't installed.
     """
-    require_packages("ROUGE, BLEU and chrF need", "metrics", name.partition(".")[0])
+    require_packages("ROUGE, BLEU and chrF need", "metrics", name)
     return import_module(name)
 
 
