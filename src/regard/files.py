@@ -41,6 +41,13 @@ def exists(name: str) -> bool:
     return False
 
 
+def expanded(name: str | Path) -> Path:
+    """Return a path with "~" replaced by the home folder, as shells do at the start of a word."""
+    with suppress(RuntimeError):  # "~nobody" has no home folder
+        return Path(name).expanduser()
+    return Path(name)
+
+
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text, as files have them: no form feed or U+2028 ends a line."""
     return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]

@@ -21,7 +21,7 @@ from killed import require_repeatable
 from plans import plan_finetuning
 from regard import api
 from regard.errors import NonFiniteError, UserError
-from regard.huggingface.convert.folder import import_folder
+from regard.huggingface.convert.folder import import_folder, load_start, load_tokenizer
 from regard.huggingface.convert.tokenizer import read_tokenizer
 from regard.runs.run import Run
 from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer
@@ -95,6 +95,15 @@ def test_a_folder_is_loaded_without_being_saved(folders: Path, family: str) -> N
     assert torch.equal(logits(run), logits(Run.load(folders / f"{family}-run")))
     assert not run.model.training
     assert sorted(path.name for path in (folders / family).iterdir()) == before
+
+
+def test_a_folder_may_be_named_from_home(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shells leave the "~" after "hf:" as it is."""
+    monkeypatch.setenv("HOME", str(folders))
+    run = load_start("hf:~/gpt2")
+    assert load_tokenizer("hf:~/gpt2").fingerprint == run.tokenizer.fingerprint
+    with pytest.raises(UserError, match="nobody-of-that-name/x"):
+        load_start("hf:~nobody-of-that-name/x")
 
 
 def test_weights_of_half_precision_are_imported_as_they_are(

@@ -102,6 +102,16 @@ def test_a_link_to_tokens_of_another_text_goes_but_not_where_it_leads(
     assert is_packed(corpora / "code")
 
 
+def test_texts_beside_packed_corpora_are_not_left_out_in_silence(
+    corpora: Path, tmp_path: Path
+) -> None:
+    (corpora / "more").mkdir()
+    (corpora / "more" / "notes.md").write_text("Read me.", "utf-8")
+    with pytest.raises(UserError, match=r"packed corpora and other texts, such as more/notes\.md"):
+        plan_pretraining(corpora, tmp_path / "run", recipe())
+    plan_pretraining([corpora / "web", corpora / "code"], tmp_path / "run", recipe())
+
+
 def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None:
     plan = plan_pretraining(corpora, tmp_path / "run", recipe(), mix="web=3,code=1")
     (mixed,) = plan.sampler._datasets

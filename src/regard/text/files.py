@@ -59,7 +59,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
             raise UserError(f"{path}: no such file")
         if (path / PACKED).is_file():
             raise UserError(f"{path}: is a packed corpus; name the text that it was packed from")
-        inside = sorted(_visible(path)) if path.is_dir() else [path]
+        inside = sorted(visible_texts(path)) if path.is_dir() else [path]
         if not inside:
             kinds = ", ".join(sorted(SUFFIXES))
             packed = " and their .gz, .bz2, .xz and .zst"
@@ -70,7 +70,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _visible(folder: Path) -> Iterator[Path]:
+def visible_texts(folder: Path) -> Iterator[Path]:
     """Yield the text files of a folder and those in it, without hidden ones and those of runs."""
     found = list(folder.rglob("*"))
     origins = (path for path in found if path.name == "origin.json")

@@ -38,6 +38,7 @@ from regard.text.files import (
     has_records,
     inspect_all,
     inspect_file,
+    visible_texts,
 )
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
@@ -343,11 +344,22 @@ def _link(source: str, target: str) -> None:
 
 
 def find_corpora(path: Path) -> list[Path]:
-    """Return a packed corpus, or the packed corpora in a folder; hidden ones are unfinished."""
+    """Return a packed corpus, or the packed corpora in a folder; hidden ones are unfinished.
+
+    Raises:
+        UserError: the folder has packed corpora and other texts.
+    """
     if is_packed(path):
         return [path]
     inside = sorted(path.iterdir()) if path.is_dir() else []
-    return [one for one in inside if is_packed(one) and not one.name.startswith(".")]
+    corpora = [one for one in inside if is_packed(one) and not one.name.startswith(".")]
+    for text in visible_texts(path) if corpora else ():
+        if not any(corpus in text.parents for corpus in corpora):
+            raise UserError(
+                f"{path}: has packed corpora and other texts, such as {text.relative_to(path)}; "
+                "name the corpora themselves, or pack all texts"
+            )
+    return corpora
 
 
 def read_header(path: Path) -> Header:

@@ -1,7 +1,7 @@
 """Load Hugging Face models and tokenizers from folders, without pickles and custom code."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regard.errors import UserError, first_line, require_packages
+from regard.files import expanded
 from regard.huggingface.convert.folder import read_config, weight_files
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def named_folder(name: str, *, download: bool) -> tuple[str, Path]:
     Raises:
         UserError: there is no such folder, and the model isn't in the cache or can't be downloaded.
     """
-    if name and (local := _expanded(name)).is_dir():
+    if name and (local := expanded(name)).is_dir():
         return local.absolute().name, local
     from huggingface_hub import snapshot_download
 
@@ -95,15 +96,8 @@ def load_model(folder: Path, *, device: torch.device) -> "PreTrainedModel":
 
 def gguf_file(name: str | Path) -> Path | None:
     """Return the GGUF file of that name, if there is one."""
-    place = _expanded(name)
+    place = expanded(name)
     return place if place.suffix == ".gguf" and place.is_file() else None
-
-
-def _expanded(name: str | Path) -> Path:
-    """Return a path with "~" replaced by the home folder."""
-    with suppress(RuntimeError):  # "~nobody" has no home folder
-        return Path(name).expanduser()
-    return Path(name)
 
 
 def load_gguf(

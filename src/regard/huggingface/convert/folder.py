@@ -10,7 +10,7 @@ from torch import Tensor
 
 import regard
 from regard.errors import UserError
-from regard.files import held_alone, new_folder, read_table, read_tensors
+from regard.files import expanded, held_alone, new_folder, read_table, read_tensors
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.tokenizer import read_tokenizer, template_of
 from regard.runs.recipe import DataConfig, Recipe, require_run
@@ -43,7 +43,7 @@ def load_start(place: str | Path, *, trust_code: bool = False) -> Run:
     """
     name = str(place)
     if name.startswith("hf:"):
-        return read_folder(Path(name.removeprefix("hf:")), Path(name))
+        return read_folder(expanded(name.removeprefix("hf:")), Path(name))
     require_run(Path(place), or_hugging_face=True)
     return Run.load(Path(place), trust_code=trust_code)
 
@@ -80,7 +80,7 @@ def load_tokenizer(place: str) -> Tokenizer:
     """
     if not place.startswith("hf:"):
         return Tokenizer.load(Path(place))
-    folder = Path(place.removeprefix("hf:"))
+    folder = expanded(place.removeprefix("hf:"))
     return read_tokenizer(folder, read_config(folder), read_generation_config(folder))
 
 
