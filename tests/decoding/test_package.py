@@ -194,6 +194,17 @@ def test_a_damaged_package_is_compiled_again(run: Path) -> None:
     assert isinstance(with_package(load(run)), PackagedModel)
 
 
+def test_a_package_whose_deletion_was_killed_is_compiled_again(
+    run: Path, built: list[Path]
+) -> None:
+    made = api.compile(load(run))
+    (made / PACKAGE).unlink()
+    package._read.cache_clear()
+    assert isinstance(with_package(load(run)), LanguageModel)
+    assert api.compile(load(run), again=False) == made
+    assert len(built) == 2
+
+
 @pytest.mark.filterwarnings("ignore:.*no native code")
 def test_generate_compiles_for_all_rows_once(regard: Command, run: Path, built: list[Path]) -> None:
     prompts = ("generate", run, PROMPT[0], PROMPT[0], "--max-new-tokens", "2", "--raw")

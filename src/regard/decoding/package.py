@@ -216,9 +216,10 @@ def _packages() -> list[tuple[Path, Description]]:
 @lru_cache(maxsize=1)
 def _read(folder: Path, _changed: int) -> list[tuple[Path, Description]]:
     found = []
-    for path in folder.glob(f"package-*/{DESCRIPTION}"):
+    for path in folder.glob("package-*"):
         with suppress(OSError, ValueError):
-            found.append((path.parent, decode_json(path.read_bytes(), Description)))
+            if (path / PACKAGE).is_file():  # else its deletion was killed
+                found.append((path, decode_json((path / DESCRIPTION).read_bytes(), Description)))
     return found
 
 
