@@ -194,7 +194,8 @@ def _stream(path: Path) -> Path | int | None:
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Create a folder with all its files atomically."""
     with new_folder(path) as temporary:
-        stage_folder(temporary, files.items())
+        for name, data in files.items():
+            _write(temporary / name, data)
 
 
 @contextmanager
@@ -338,17 +339,17 @@ def _flush_folder(path: Path) -> None:
 
 
 def offline_page(
-    body: str, *, title: str, style: str, script: str = "", look: str = "", **values: str
+    body: str, *, title: str, style: str, script: str = "", css_class: str = "", **values: str
 ) -> str:
     """Return a self-contained page that can run this script alone.
 
     `body` is the path of a template in the package, filled with the title, the script and `values`,
-    which are HTML or data. `look` is the CSS class of the page.
+    which are HTML or data. `css_class` is that of the page.
     """
     shown = {"title": escape(title), "script": script}
     inside = Template(packaged_text(body)).substitute(shown, **values).rstrip("\n")
     return Template(packaged_text("page.html")).substitute(
-        shown, policy=content_policy(script), style=style, look=look, body=inside
+        shown, policy=content_policy(script), style=style, css_class=css_class, body=inside
     )
 
 

@@ -1,4 +1,4 @@
-"""Processes, where Linux, macOS and Windows differ."""
+"""Processes: those of torchrun, and where Linux, macOS and Windows differ."""
 
 import os
 import signal

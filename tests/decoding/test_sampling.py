@@ -211,6 +211,13 @@ def test_random_numbers_depend_on_seed_and_row_alone() -> None:
 # What is refused
 
 
+def test_random_numbers_depend_on_keys_if_there_are_any() -> None:
+    plain, keyed = Sampling(seed=3).uniforms(9, 2), Sampling(seed=3, keys=(8, 1)).uniforms(2, 2)
+    assert torch.equal(keyed, plain[[8, 1]])
+    with pytest.raises(UserError, match="there are 2 for 3 rows"):
+        Sampling(keys=(8, 1)).uniforms(3, 2)
+
+
 def test_impossible_settings_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"temperature": -0.1}, "temperature must be ≥ 0, not -0.1"),

@@ -67,8 +67,14 @@ class Sampling:
         return probabilities
 
     def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
-        """Return a random number for each row and step, by the seed and the row alone."""
+        """Return a random number for each row and step, by the seed and the row's key alone.
+
+        Raises:
+            UserError: there are fewer or more keys than rows.
+        """
         keys = self.keys or range(rows)
+        if len(keys) != rows:
+            raise UserError(f"keys: there are {len(keys)} for {rows} rows; give one for each row")
         drawn = [np.random.default_rng([self.seed, key]).random(steps) for key in keys]
         return torch.from_numpy(np.stack(drawn))
 

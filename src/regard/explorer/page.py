@@ -165,7 +165,7 @@ def page(data: dict[str, Any]) -> str:
         title=data["title"],
         style=f"{_WHOLE_PAGE}\n{style()}",
         script=page_script(),
-        look="regard-look",
+        css_class="regard-look",
         data=inert(data),
     )
 

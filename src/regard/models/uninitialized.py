@@ -1,6 +1,5 @@
 """Models without weights, for what depends on names and shapes alone."""
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
@@ -27,13 +26,8 @@ class _Uninitialized(TorchFunctionMode):
     """Skip the functions of torch.nn.init."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
             return kwargs["tensor"]
-        return func(*args, **kwargs)
+        return func(*args, **(kwargs or {}))
