@@ -135,6 +135,21 @@ def test_the_table_fits_a_window_of_1280_pixels(browser: "Browser", tmp_path: Pa
         assert page.evaluate(hidden) == [0]
 
 
+def test_long_numbers_beside_an_axis_are_shown_whole(browser: "Browser", tmp_path: Path) -> None:
+    outcomes = {("softmax", lr, 0): finished(0.0088 + lr / 10, 0.5) for lr in (1e-4, 1e-3, 1e-2)}
+    with watched(browser, save_page(made_up(outcomes, out=tmp_path)), width=390) as page:
+        cut = page.evaluate(
+            """() => [...document.querySelectorAll("figure svg text")].filter((text) => {
+              const svg = text.ownerSVGElement;
+              const clips = getComputedStyle(svg).overflow !== "visible";
+              const box = (clips ? svg : text.closest("figure")).getBoundingClientRect();
+              const { left, right } = text.getBoundingClientRect();
+              return left < box.left || right > box.right;
+            }).map((text) => text.textContent)"""
+        )
+        assert cut == []
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark")])
 def test_the_page_fits_and_axe_finds_nothing(
     browser: "Browser", comparison: Comparison, width: int, scheme: Scheme
