@@ -1,5 +1,6 @@
 """Sphinx's settings of the documentation site; `build.py` beside this file writes the sources."""
 
+import gc
 import inspect
 import os
 import re
@@ -15,6 +16,10 @@ from sphinx.environment import BuildEnvironment
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 import regard
+
+# Modules and trees of pages stay to the end: seldom look for what can be freed.
+gc.freeze()
+gc.set_threshold(50_000)
 
 project = "Regard"
 author = "The authors of Regard"
