@@ -156,18 +156,23 @@ def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list
                 dynamic_shapes=shapes,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
-            changed = exported.run_decompositions({}).graph_signature.buffers_to_mutate
         module = exported.module()
+        before = _versions(module)
         check_step(model, batch, lambda x: module(x[0], x[1], x[2:]), replaced)
     except Exception as error:  # torch.export raises errors of many kinds
         raise unsupported(first_line(error)) from error
-    if changed:
+    if _versions(module) != before:
         raise unsupported("its attention writes to a buffer at each token")
     if not {*exported.state_dict, *exported.constants} <= {
         f"model.{name}" for name in named_tensors(model)
     }:
         raise unsupported("some of its weights have no name")
     return exported, replaced
+
+
+def _versions(module: nn.Module) -> list[int]:
+    """Return how often each buffer has been written."""
+    return [buffer._version for buffer in module.buffers()]
 
 
 def unsupported(reason: str) -> UnsupportedError:
