@@ -198,6 +198,8 @@ def test_other_families_measure_and_write(tmp_path: Path, monkeypatch: pytest.Mo
     families = decoding_families
     monkeypatch.setattr(families, "SIZE", TINY)
     monkeypatch.setattr(families, "SIZES", families.SIZES | {"d_model": 16})
+    recurrent = msgspec.structs.replace(families.RECURRENT, d_model=16)
+    monkeypatch.setattr(families, "RECURRENT", recurrent)
     found = [
         families.beams_after(40, 1, CPU),
         families.pair(1, 1, CPU),
