@@ -2,8 +2,8 @@
 
 import json
 import re
+import sys
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -348,9 +348,12 @@ def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokeniz
 
 def _train_words(config: WordsConfig, texts: Iterable[str]) -> Tokenizer:
     """Return all words and punctuation marks of the texts, the most frequent first."""
-    splitter = _word_splitter()
-    counts = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(" " + text))
-    return word_tokenizer(sorted(counts, key=lambda word: (-counts[word], word)), config)
+    native = tokenizers.Tokenizer(models.WordLevel())
+    native.pre_tokenizer = _word_splitter()
+    trainer = trainers.WordLevelTrainer(vocab_size=sys.maxsize, show_progress=False)
+    native.train_from_iterator((" " + text for text in texts), trainer)
+    ids = native.get_vocab()
+    return word_tokenizer(sorted(ids, key=ids.__getitem__), config)
 
 
 def word_tokenizer(words: Sequence[str], config: WordsConfig = WordsConfig()) -> Tokenizer:  # noqa: B008 (frozen)
