@@ -378,12 +378,7 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
             return Embedder(make_body(config, vocabulary), head)
         case ((DecoderConfig() | RecurrentConfig()), ReconstructionHeadConfig()):
             return Reconstructor(config, vocabulary)
-    family, kind = (str(c.__struct_config__.tag) for c in (config, head))
-    fitting = [name for name, heads in HEADS.items() if kind in heads]
-    raise UserError(
-        f"head.kind={kind}: is no head for model.kind={family}, which takes "
-        f"{' or '.join(HEADS[family])}; {kind} fits {' or '.join(fitting)}"
-    )
+    raise _unfit(*_kinds(config, head))
 
 
 HEADS = {
@@ -396,6 +391,29 @@ HEADS = {
     "fixed-window": ("lm",),
 }
 """The heads that fit each family."""
+
+
+def require_head(config: ModelConfig, head: HeadConfig) -> None:
+    """Raise unless a head fits the family of a model.
+
+    Raises:
+        UserError: names the heads that fit the family, and the families that the head fits.
+    """
+    family, kind = _kinds(config, head)
+    if kind not in HEADS[family]:
+        raise _unfit(family, kind)
+
+
+def _kinds(config: ModelConfig, head: HeadConfig) -> tuple[str, str]:
+    return str(config.__struct_config__.tag), str(head.__struct_config__.tag)
+
+
+def _unfit(family: str, kind: str) -> UserError:
+    fitting = [name for name, heads in HEADS.items() if kind in heads]
+    return UserError(
+        f"head.kind={kind}: is no head for model.kind={family}, which takes "
+        f"{' or '.join(HEADS[family])}; {kind} fits {' or '.join(fitting)}"
+    )
 
 
 def make_causal_body(config: CausalConfig, vocabulary: int) -> CausalBody:

@@ -22,6 +22,7 @@ from regard.models.builders import (
     LanguageModel,
     SequenceToSequence,
     TokenClassifier,
+    require_head,
 )
 from regard.models.head_config import (
     ClassificationHeadConfig,
@@ -116,6 +117,7 @@ def check_head(recipe: Recipe, task: TextTaskConfig) -> None:
         )
     if task.documents():
         require_objective(recipe)
+    require_head(recipe.model, head)
 
 
 def prepare_examples(
