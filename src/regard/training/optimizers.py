@@ -156,6 +156,12 @@ class Optimizer(torch.optim.Optimizer):
     load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
 
 
+class Adam(Optimizer, torch.optim.Adam):
+    """`torch.optim.Adam` as an `Optimizer`."""
+
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
+
 class AdamW(Optimizer, torch.optim.AdamW):
     """`torch.optim.AdamW` as an `Optimizer`."""
 

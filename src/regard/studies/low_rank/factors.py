@@ -21,6 +21,7 @@ from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, normal, relative_error, seeded, slow_walks
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
+from regard.training.optimizers import Adam
 from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
 
@@ -270,7 +271,7 @@ def imitate(
     )
     exact = Softmax()(states, states, values)
     linformer = seeded(lambda: Linformer(length=n, k=k), seed)
-    optimizer = torch.optim.Adam(linformer.parameters(), lr=0.02)
+    optimizer = Adam(linformer.parameters(), lr=0.02)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     train, test = slice(_TEXTS), slice(_TEXTS, None)
 

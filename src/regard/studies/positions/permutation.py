@@ -21,6 +21,7 @@ from regard.studies.random_models import untrained
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
+from regard.training.optimizers import Adam
 
 Sentences: TypeAlias = tuple[Int[Tensor, "sentences 5"], Int[Tensor, " sentences"]]
 """Sentences of five tokens each, and the index of each subject in `NOUNS`."""
@@ -169,7 +170,7 @@ def accuracy(name: str, train_on: Sentences, test_on: Sentences, steps: int, see
     config = TransformerConfig(positions=positions, **sizes)
     layer = untrained(partial(kind, config, _WORDS.size), seed).requires_grad_()
     readout = torch.zeros(WIDTH, len(NOUNS), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.Adam([*layer.parameters(), readout], lr=0.01)
+    optimizer = Adam([*layer.parameters(), readout], lr=0.01)
     ids, subjects = train_on
     for _ in range(steps):
         logits = layer(ids).mean(1) @ readout

@@ -18,6 +18,7 @@ from regard.studies.finding import at_least, at_most, informational
 from regard.studies.quiz.checks import WIDTH, Draw, Std
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import map_distance
+from regard.training.optimizers import Adam
 
 TOKENS, LENGTH, ROWS = 4, 12, 32
 """Vocabulary size, length of a row, and rows per step."""
@@ -178,7 +179,7 @@ def train(model: Any, *, distances: Sequence[int], steps: int, seed: int) -> Ite
     The label of a position is a number whose digits are the tokens at all distances back.
     """
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = Adam(model.parameters(), lr=0.01)
     first = max(distances)
     for _ in range(steps):
         ids = rows(generator)
