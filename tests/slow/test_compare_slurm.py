@@ -42,10 +42,10 @@ def unmeasured(found: Comparison) -> list[dict[str, object]]:
 def test_tables_are_equal(tmp_path: Path) -> None:
     usual = {"seeds": 1, "tune": {}, "cell": {"device": "cpu"}}
     here, slurm = (
-        train_comparison(plan_comparison(tiny_grid(**usual, **executor)), out)
-        for executor, out in (
-            ({}, tmp_path / "here"),
-            ({"executor": {"kind": "slurm", "cluster": "local"}}, tmp_path / "slurm"),
+        train_comparison(plan_comparison(tiny_grid(**usual, **executor)), out, jobs=jobs)
+        for executor, out, jobs in (
+            ({}, tmp_path / "here", 1),
+            ({"executor": {"kind": "slurm", "cluster": "local"}}, tmp_path / "slurm", None),
         )
     )
     assert unmeasured(slurm) == unmeasured(here)
