@@ -26,6 +26,7 @@ LAYERS = (
     "decoding edits explorer huggingface",
     "uncertainty evaluation",
     "training",
+    "packing",
     "book comparison experiments studies exercises serve api",
     "cli",
     "__main__ __init__",
@@ -137,7 +138,7 @@ def test_no_module_waits_for_itself() -> None:
 LIGHT = sorted(
     {"regard", "regard.errors", "regard.cli.main", "regard.cli.options", "regard.attention"}
     | {"regard.attention.registry", "regard.attention.custom", "regard.models"}
-    | {"regard.runs.code", "regard.comparison.summary", "regard.text.pack"}
+    | {"regard.runs.code", "regard.comparison.summary", "regard.text.pack", "regard.packing"}
     | {module for module in MODULES if module.rpartition(".")[2].startswith("config")}
     | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus"}
     | {"regard.text.tokenizer", "regard.text.template", "regard.exercises.check"}

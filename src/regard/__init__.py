@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from regard.api import generate as generate
     from regard.api import label as label
     from regard.api import load as load
-    from regard.api import pack as pack
     from regard.api import pretrain as pretrain
     from regard.api import train as train
     from regard.comparison.table import Comparison as Comparison
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
     from regard.explorer.page import View as View
+    from regard.packing import pack as pack
     from regard.runs.recipe import Recipe as Recipe
     from regard.runs.run import Run as Run
     from regard.tasks.examples import Example as Example
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
-    "label load pack pretrain train",
+    "label load pretrain train",
     "comparison.table": "Comparison",
     "edits.apply": "edited",
     "edits.effects": "effects trace",
@@ -65,6 +65,7 @@ _NAMES = {
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",
     "explorer.page": "View",
+    "packing": "pack",
     "runs.recipe": "Recipe",
     "runs.run": "Run",
     "tasks.examples": "Example",

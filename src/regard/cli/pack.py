@@ -38,9 +38,9 @@ def pack(
     CORPUS is text, Markdown, JSONL or Parquet, also compressed (.gz, .bz2, .xz; .zst with the
     package zstandard). Repeating the command resumes an interrupted packing.
     """
-    from regard import api
+    from regard import packing
 
-    header = api.pack(
+    header = packing.pack(
         corpus,
         out=out,
         tokenizer=tokenizer,
