@@ -17,7 +17,6 @@ from regard.data.batch import Batch
 from regard.edits.head_importance import Importance, group_layers, loss_of, scaled
 from regard.edits.places import intercept_places
 from regard.models.builders import Model
-from regard.training.optimizers import Adam
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 """Temperature and stretched interval of the variables, those of Louizos et al. (2018)."""
@@ -50,7 +49,7 @@ def gate_importance(
         for place, layer in group_layers(model).items()
     }
     learned = list(log_alphas.values())
-    adam = Adam(learned, lr=RATE)
+    adam = torch.optim.Adam(learned, lr=RATE)
     for turn in torch.randint(len(batches), (steps,), generator=draw).tolist():
         with torch.enable_grad():
             loss = gated_loss(model, batches[turn], log_alphas, penalty, draw)
