@@ -1,11 +1,14 @@
 """What a call costs."""
 
+import sys
+import time
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.studies.costs import exponent, multiplications, peak_bytes
+from regard.studies.costs import exponent, multiplications, peak_bytes, seconds
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
@@ -30,3 +33,17 @@ def test_the_exponent_is_that_of_a_power(power: float, factor: float) -> None:
     sizes = [8.0, 16.0, 32.0]
     values = [factor * size**power for size in sizes]
     assert exponent(sizes, values) == pytest.approx(power, rel=1e-9)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the time that passes is measured there")
+def test_time_is_of_one_thread_and_without_waiting_for_others() -> None:
+    before = torch.get_num_threads()
+    seen = set()
+
+    def wait() -> None:
+        seen.add(torch.get_num_threads())
+        time.sleep(0.2)
+
+    assert seconds(wait) < 0.1
+    assert seen == {1}
+    assert torch.get_num_threads() == before

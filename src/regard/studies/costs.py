@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from regard.environment import thread_seconds
 from regard.operations import OperationCounter, OperatorMode
 
 Call = Callable[[], object]
@@ -34,8 +35,16 @@ def multiplications(call: Call) -> int:
 
 @torch.inference_mode()
 def seconds(call: Call, times: int = 3) -> float:
-    """Return the time of the fastest of several calls, after a warmup."""
-    return min(repeat(call, number=1, repeat=times + 1)[1:])
+    """Return the processor time of the fastest of several calls on one thread, after a warmup.
+
+    On several threads, it would depend on other work on the machine.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return min(repeat(call, timer=thread_seconds, number=1, repeat=times + 1)[1:])
+    finally:
+        torch.set_num_threads(threads)
 
 
 @torch.inference_mode()

@@ -175,7 +175,7 @@ def measured_time(n: int, h: int) -> float:
 def times_if_doubled(n: int, h: int) -> list[float]:
     """Return the time of each attention of `DOUBLED`, relative to that of lengths M = N = n.
 
-    The best of six. The calls take turns, so that another load of the machine slows all of them.
+    The best of six. The calls take turns, so that other work on the machine slows all of them.
     """
     calls = []
     for name, (queries, keys) in DOUBLED.items():
