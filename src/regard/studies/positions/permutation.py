@@ -168,8 +168,8 @@ def accuracy(name: str, train_on: Sentences, test_on: Sentences, steps: int, see
     positions = KINDS.get(name, KINDS["none"])
     sizes: dict[str, Any] = {"context_length": 8, "n_layers": 1, "d_model": WIDTH, "n_heads": 4}
     config = TransformerConfig(positions=positions, **sizes)
-    layer = untrained(partial(kind, config, _WORDS.size), seed).requires_grad_()
-    readout = torch.zeros(WIDTH, len(NOUNS), dtype=torch.float64, requires_grad=True)
+    layer = untrained(partial(kind, config, _WORDS.size), seed).float().requires_grad_()
+    readout = torch.zeros(WIDTH, len(NOUNS), requires_grad=True)
     optimizer = Adam([*layer.parameters(), readout], lr=0.01)
     ids, subjects = train_on
     for _ in range(steps):
