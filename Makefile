@@ -4,6 +4,7 @@ VENV ?= .venv
 # Flags for pip; on Linux without a GPU see docs/install.md for a much smaller PyTorch.
 PIP_FLAGS ?=
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 INSTALLED := $(VENV)/.installed
 # Modules and tests are compiled once, not again in each process that runs them.
 export PYTHONDONTWRITEBYTECODE :=
@@ -23,13 +24,16 @@ BENCHMARKS ?= computer choices attention recurrences decoding_step decoding_mech
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
 
+# Python 3.11's own pip finds packages in three times as long. It compiles modules on one core, as
+# compileall does on all; modules that need a newer Python fail to compile.
 setup: $(INSTALLED) ## Make .venv with everything pinned
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regard needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt $(PIP_FLAGS) --editable '.[dev]'
-	$(BIN)/python -m compileall -qq -j 0 $(VENV) || true # on all cores; files for a newer Python fail
+	$(INSTALL) pip
+	$(INSTALL) --no-compile --editable '.[dev]'
+	$(BIN)/python -m compileall -qq -j 0 $(VENV) || true
 	touch $@
 
 demo: setup ## Run the main job on a fictional world
@@ -45,7 +49,7 @@ test-slow: setup ## Tests that train long, kill processes or need a browser
 	$(PYTEST) -m "slow and not findings" --dist loadfile --no-loadscope-reorder
 
 test-ray: setup ## Tests with a Ray cluster on this machine
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[ray]'
+	$(INSTALL) --editable '.[ray]'
 	OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(BIN)/pytest -m ray tests/slow/test_compare_ray.py
 
 # Instruction sets of torch, oneDNN and MKL on x86.
@@ -63,8 +67,8 @@ bench: setup $(BENCH) ## Measure beside the peers, an hour and a half (BENCHMARK
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 $(BENCH): pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[bench]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps bertviz
+	$(INSTALL) --editable '.[bench]'
+	$(INSTALL) --no-deps bertviz
 	touch $@
 
 figures: setup ## Draw the docs' figures again
