@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from typing import TypeAlias
 
@@ -41,10 +42,17 @@ class Normal:
     def part(self, index: tuple[int, ...]) -> "Points":
         """Return points and weights of a part, which is independent of all others."""
         mean = self.mean[tuple(i - 1 for i in index)]
-        places, weights = np.polynomial.hermite_e.hermegauss(self.nodes)
-        grid = _grid([torch.from_numpy(places)] * mean.numel()).view(-1, *mean.shape)
-        weight = _grid([torch.from_numpy(weights / weights.sum())] * mean.numel()).prod(1)
+        places, weights = _gauss_hermite(self.nodes)
+        grid = _grid([places] * mean.numel()).view(-1, *mean.shape)
+        weight = _grid([weights] * mean.numel()).prod(1)
         return Points(mean + self.deviation * grid, weight)
+
+
+@cache
+def _gauss_hermite(nodes: int) -> tuple[Float64[Tensor, " nodes"], Float64[Tensor, " nodes"]]:
+    """Return points of a standard normal entry, and their probabilities."""
+    places, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    return torch.from_numpy(places), torch.from_numpy(weights / weights.sum())
 
 
 @dataclass(frozen=True)
