@@ -66,8 +66,9 @@ def main(book: Path, work: Path, site: Path) -> None:
     cache = f"--define=nb_execution_cache_path={work / 'notebooks'}"
     folders = [f"--conf-dir={Path(__file__).parent}", f"--doctree-dir={work / 'doctrees'}"]
     path = os.pathsep.join([str(DOCS), os.environ.get("PYTHONPATH", "")])
+    own = {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}  # the order of sets that pages show
     command = [sys.executable, "-m", "sphinx", *options, cache, *folders, str(source), str(site)]
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": path})
+    subprocess.run(command, check=True, env=os.environ | own)
     write_live(site / "docs/live", book)
     write(site / "llms.txt", llms(sections))
 
