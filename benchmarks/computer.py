@@ -63,12 +63,13 @@ def training(plan: Plan, environment: ExecutionEnvironment) -> Work:
     """Return some steps of the training: gradients, clipping, Muon and AdamW."""
     model, config = plan.run.model, plan.run.recipe.training
     optimizers = make_optimizers(model, config, environment.dtype)
+    parameters = dict(model.named_parameters())
     batches = [plan.sampler.batch(step) for step in range(STEPS)]
 
     def step(batch: Batch) -> None:
         parts = batch.split(best_parts(batch, environment))
         loss = accumulate_gradients(model.loss, parts, batch.n_targets, environment)
-        clip_gradients(model, config.max_grad_norm, loss, step=0)
+        clip_gradients(parameters, config.max_grad_norm, loss, step=0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

@@ -172,6 +172,7 @@ def our_step(
     """A step as training takes it."""
     config = TrainingConfig(steps=1)
     optimizers = make_optimizers(model, config, environment.dtype)
+    parameters = dict(model.named_parameters())
     parts = best_parts(batch, environment)
     drops = dropouts(model)
 
@@ -185,7 +186,7 @@ def our_step(
         loss = accumulate_gradients(
             partial(model.loss, body=body), each_part(), batch.n_targets, environment
         )
-        clip_gradients(model, config.max_grad_norm, loss, step=0)
+        clip_gradients(parameters, config.max_grad_norm, loss, step=0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

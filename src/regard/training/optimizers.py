@@ -1,6 +1,6 @@
 """Optimizers, including Muon; learning-rate schedules, and gradient clipping."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import unwrap
 from math import cos, isfinite, pi, sqrt
 from typing import Any
@@ -118,20 +118,22 @@ def _matrices(part: nn.Module) -> list[nn.Parameter]:
     ]
 
 
-def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> float:
+def clip_gradients(
+    parameters: Mapping[str, nn.Parameter], limit: float, loss: float, step: int
+) -> float:
     """Scale the gradient to norm `limit` at most, and return its norm before.
 
     Raises:
         NonFiniteError: the loss or a gradient is NaN or infinite; names step and parameter.
     """
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    gradients = [p.grad for p in parameters.values() if p.grad is not None]
     total = gathered(nn.utils.get_total_norm(gradients))
     norm = float(total)
     if not (isfinite(norm) and isfinite(loss)):
         culprit = next(
             (
                 f"the gradient of {name}"
-                for name, p in model.named_parameters()
+                for name, p in parameters.items()
                 if p.grad is not None and not torch.isfinite(gathered(p.grad)).all()
             ),
             "the norm of the gradient",
@@ -140,7 +142,7 @@ def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> fl
             f"step {step}: loss {loss:g}, and {culprit} is NaN or infinite; the weights are as "
             "before this step. Lower the learning rate, or clip more"
         )
-    nn.utils.clip_grads_with_norm_(model.parameters(), limit, total)
+    nn.utils.clip_grads_with_norm_(parameters.values(), limit, total)
     return norm
 
 

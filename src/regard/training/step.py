@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any
 
 import msgspec
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import device
 from regard.attention.kernel import normalizers_checked_together
@@ -155,6 +155,11 @@ class OptimizerStep:
     environment: ExecutionEnvironment
     config: TrainingConfig
 
+    @cached_property
+    def _parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters by name; listing them takes longer than clipping the gradients of few."""
+        return dict(self.replica.model.named_parameters())
+
     def take(self, done: int, interrupted: bool) -> StepResult:
         """Take the step after `done` steps; `interrupted` is whether this process must stop.
 
@@ -172,7 +177,7 @@ class OptimizerStep:
                 self.environment,
             )
         loss, stopping = self.replica.processes.sum(loss, interrupted)
-        norm = clip_gradients(model, self.config.max_grad_norm, loss, number)
+        norm = clip_gradients(self._parameters, self.config.max_grad_norm, loss, number)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
