@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import axe, violations, watched
+from browser import COLOR_RULES, PAGES_APART, PUT_BACK, TAKE_OUT, axe, violations, watched
 from regard.book.contents import Results, arrange
 from regard.book.lessons import all_lessons
 from regard.book.live import live_run
@@ -58,11 +58,17 @@ def test_lessons_are_legible(
     with watched(browser, folder / "index.html", width=width, scheme=scheme) as tab:
         tab.evaluate(axe())
         assert violations(tab) == []
+        pages = tab.evaluate(PAGES_APART)
         for lesson in all_lessons():
+            tab.evaluate(PUT_BACK, f"lesson-{lesson.name}")
             opened(tab, lesson.name)
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, lesson.name
             assert tab.evaluate(SMALL_TEXT) == [], lesson.name
             assert violations(tab) == [], lesson.name
+            tab.evaluate(TAKE_OUT, f"lesson-{lesson.name}")
+        for page in pages:
+            tab.evaluate(PUT_BACK, page)
+        assert violations(tab, without=COLOR_RULES) == [], "with all views drawn"
 
 
 def test_weights_of_a_sentence_are_those_of_the_library(browser: "Browser", folder: Path) -> None:

@@ -117,6 +117,23 @@ What axe finds of colors is the same; it takes seconds for the elements of a der
 """
 
 
+PAGES_APART = """() => {
+  window.places = new Map();
+  for (const page of document.querySelectorAll(".page")) {
+    places.set(page.id, [page, new Comment()]);
+    page.replaceWith(places.get(page.id)[1]);
+  }
+  return [...places.keys()];
+}"""
+"""A script that takes the pages out of a book, and returns their ids.
+
+axe reads all of a document each time, also what is hidden.
+"""
+PUT_BACK = "(id) => places.get(id)[1].replaceWith(places.get(id)[0])"
+TAKE_OUT = "(id) => places.get(id)[0].replaceWith(places.get(id)[1])"
+"""Scripts for a page of these."""
+
+
 FOUND = """async (options) => {
   const { passes, violations } = await axe.run(options);
   const html = ({ target }) => document.querySelector(target).outerHTML.slice(0, 200);

@@ -11,7 +11,10 @@ import pytest
 from browser import (
     COLOR_RULES,
     FORMULAS_AS_TEXT,
+    PAGES_APART,
+    PUT_BACK,
     SMALL_TEXT,
+    TAKE_OUT,
     axe,
     violations,
     watched,
@@ -90,27 +93,21 @@ def test_axe_finds_nothing_in_any_question(browser: "Browser", book: Path) -> No
     """
     with watched(browser, book / "index.html") as tab:
         tab.evaluate(axe())
-        pages = tab.evaluate(
+        tab.evaluate(
             """() => {
               for (const details of document.querySelectorAll("details:not(.explorer-view)"))
                 details.open = true;
-              window.places = new Map();
-              for (const page of document.querySelectorAll(".page")) {
-                places.set(page.id, [page, new Comment()]);
-                page.replaceWith(places.get(page.id)[1]);
-              }
-              return [...places.keys()];
             }"""
         )
+        pages = tab.evaluate(PAGES_APART)
         assert {f"{part.course}-{part.number}" for part in all_parts()} < set(pages)
         found: dict[str, list[str]] = {}
         for i, page in enumerate(pages):
             if i == 2:
                 tab.evaluate("document.querySelector('#contents').replaceChildren()")
+            tab.evaluate(PUT_BACK, page)
             tab.evaluate(
                 """async (id) => {
-                  const [page, place] = places.get(id);
-                  place.replaceWith(page);
                   location.hash = id;
                   await new Promise((done) => addEventListener("hashchange", done, { once: true }));
                 }""",
@@ -121,7 +118,7 @@ def test_axe_finds_nothing_in_any_question(browser: "Browser", book: Path) -> No
             for scheme in SCHEMES:
                 tab.emulate_media(color_scheme=scheme)
                 found[page] += violations(tab, COLOR_RULES)
-            tab.evaluate("id => places.get(id)[0].replaceWith(places.get(id)[1])", page)
+            tab.evaluate(TAKE_OUT, page)
         assert {page: several for page, several in found.items() if several} == {}
 
 
