@@ -30,10 +30,27 @@ def driven() -> "Iterator[Browser]":
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=shutil.which(chromium()),
-            args=["--no-sandbox", "--disable-gpu", "--disable-quic"],
+            args=["--no-sandbox", "--disable-gpu", "--disable-quic", "--renderer-process-limit=1"],
         )
         yield browser
         browser.close()
+
+
+@contextmanager
+def empty_tab(
+    browser: "Browser", *, width: int, height: int = 900, scheme: Literal["light", "dark"]
+) -> "Iterator[Page]":
+    """A tab of the browser's only context and process: each further one would take half a second.
+
+    Pages store nothing that another one reads.
+    """
+    context = browser.contexts[0] if browser.contexts else browser.new_context()
+    tab = context.new_page()
+    tab.set_viewport_size({"width": width, "height": height})
+    tab.emulate_media(color_scheme=scheme)
+    tab.set_default_timeout(PATIENCE)
+    yield tab
+    tab.close()
 
 
 @contextmanager
@@ -48,16 +65,13 @@ def watched(
         told.append(dialog.message)
         dialog.dismiss()  # until then, the page stands still, and all that asks it
 
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    context.set_default_timeout(PATIENCE)
-    tab = context.new_page()
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.on("console", lambda message: told.append(message.text))
-    tab.on("pageerror", lambda error: told.append(str(error)))
-    tab.on("dialog", answer)
-    tab.goto(page.as_uri())
-    yield tab
-    context.close()
+    with empty_tab(browser, width=width, scheme=scheme) as tab:
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("console", lambda message: told.append(message.text))
+        tab.on("pageerror", lambda error: told.append(str(error)))
+        tab.on("dialog", answer)
+        tab.goto(page.as_uri())
+        yield tab
     assert asked == [page.as_uri()]
     assert told == []
 

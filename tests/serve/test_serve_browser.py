@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from browser import PATIENCE, axe, violations
+from browser import axe, empty_tab, violations
 from regard import edits
 from regard.explorer import page as pages
 from tiny import Command, succeeded
@@ -46,17 +46,15 @@ def opened(
     browser: "Browser", port: int, *, width: int = 360, scheme: Scheme = "dark"
 ) -> "Iterator[Page]":
     """The page, which asks only its server and has nothing to complain of."""
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
     said, asked = list[str](), list[str]()
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.set_default_timeout(PATIENCE)
-    page.goto(f"http://127.0.0.1:{port}/")
-    field(page, "Model").locator("option").nth(5).wait_for(state="attached")
-    yield page
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.close()
+    with empty_tab(browser, width=width, height=800, scheme=scheme) as page:
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"http://127.0.0.1:{port}/")
+        field(page, "Model").locator("option").nth(5).wait_for(state="attached")
+        yield page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
     refusals = [line for line in said if "422" in line]  # Chromium notes them by itself
     assert said == refusals
     assert all(url.startswith((f"http://127.0.0.1:{port}/", "data:")) for url in asked)

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from browser import PATIENCE, axe, violations
+from browser import axe, empty_tab, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -155,14 +155,11 @@ def opened(
     """A page of the site, which fetches nothing from the network and reports no error."""
     fetched: list[str] = []
     errors: list[str] = []
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    context.set_default_timeout(PATIENCE)
-    tab = context.new_page()
-    tab.on("request", lambda request: fetched.append(request.url))
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.goto((SITE / path).as_uri() + query)
-    yield tab
-    context.close()
+    with empty_tab(browser, width=width, scheme=scheme) as tab:
+        tab.on("request", lambda request: fetched.append(request.url))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto((SITE / path).as_uri() + query)
+        yield tab
     assert all(url.startswith(("file:", "data:", "blob:")) for url in fetched)
     assert not errors
 
