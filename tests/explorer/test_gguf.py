@@ -3,6 +3,7 @@
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,9 +21,17 @@ needs_package = pytest.mark.skipif(
 
 @pytest.mark.slow
 @needs_package
-def test_a_packaged_decoder_knows_a_capital(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_packaged_decoder_knows_a_capital(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gguf
+
+    reader = Mock(side_effect=gguf.GGUFReader)
+    monkeypatch.setattr(gguf, "GGUFReader", reader)
     model = HuggingFaceModel.load(packaged(DECODER_PACKAGE))
     assert capfd.readouterr().err == ""
+    assert reader.call_count == 1, "the file is parsed again"
+    assert gguf.GGUFReader is reader
     assert model.name == "SmolLM2-135M-Instruct.Q4_1"
     assert {x.dtype for x in model.model.parameters()} == {torch.float32}
     prompts = model.prompt("The capital of France is")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,10 +114,28 @@ def load_gguf(
     require_packages(f"{file}: needs", "gguf", "gguf", "accelerate")
     given: dict[str, Any] = {"gguf_file": file.name, **_OFFLINE}
     # Standard error is redirected because the progress bar can't be switched off.
-    with quiet(), redirect_stderr(StringIO()), _errors_in_one_line(file, "model"):
+    with quiet(), redirect_stderr(StringIO()), _errors_in_one_line(file, "model"), _parsed_once():
         model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
     return model.to(device).eval(), tokenizer
+
+
+@contextmanager
+def _parsed_once() -> Iterator[None]:
+    """Parse a GGUF file once in the with block.
+
+    transformers parses it for the configuration, the weights and the tokenizer, and makes the table
+    of tensor names for each module.
+    """
+    import gguf
+
+    names = ("GGUFReader", "get_tensor_name_map")
+    before = {name: getattr(gguf, name) for name in names}
+    vars(gguf).update({name: cache(function) for name, function in before.items()})
+    try:
+        yield
+    finally:
+        vars(gguf).update(before)
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
