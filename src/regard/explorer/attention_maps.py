@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import TypeVar
 
@@ -47,7 +48,7 @@ class Layer:
     projection: Float[Tensor, "d_model heads_e"] | None = None
     """The output projection W_O, if known."""
 
-    @property
+    @cached_property
     def value_lengths(self) -> Float[Tensor, "heads keys"] | None:
         """‖v_j W_O‖ of all heads; None if the output projection is unknown."""
         if self.projection is None:

@@ -102,7 +102,7 @@ class Observed:
         """Keep a layer's attention, with the rotation of its queries; return its output."""
         self.records.append(one)
         for rotation in self.rotations:
-            if any(_rotates(rotation, x, one.query) for x in self.outputs):
+            if any(_rotates(rotation, x, one.query) for x in reversed(self.outputs)):
                 self.rotated[one] = rotation
         self.outputs.clear()
         return one.out
