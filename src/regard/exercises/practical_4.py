@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
-from scipy.stats import norm
+from scipy.special import ndtr
 from torch import Tensor
 
 from regard.attention import Linformer, Mask, Softmax
@@ -78,7 +78,7 @@ def weighted_query(keys: Float[Tensor, "n d"], a: int, b: int, share: float) -> 
 
 
 def _phi(x: float) -> float:
-    return float(norm.cdf(x))
+    return float(ndtr(x))
 
 
 def _noise(rng: torch.Generator) -> Inputs:
@@ -119,7 +119,7 @@ def found_probability(n: int, t: float, variance: float) -> float:
 
     n: keys. t: length of the query. variance: of γ.
     """
-    return float(norm.sf(math.log(n - 1) / t, loc=1, scale=math.sqrt(variance)))
+    return _phi((1 - math.log(n - 1) / t) / math.sqrt(variance))
 
 
 def _vectors(rng: torch.Generator) -> Inputs:
