@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
+from regard.operations import OperationCounter
 from regard.positions import RelativeBias
 
 _exercise = partial(exercise, "eecs182-transformers")
@@ -200,11 +200,11 @@ def _lengths(rng: torch.Generator) -> Inputs:
 
 
 def _multiplications(queries: int, keys: int, k: int) -> int:
-    """Return the multiplications of QKᵀ and of the weights times V, counted by torch."""
+    """Return the multiplications of QKᵀ and of the weights times V, counted while they run."""
     q, kv = torch.zeros(queries, k), torch.zeros(keys, k)
-    with FlopCounterMode(display=False) as counter:
+    with OperationCounter() as counter:
         _ = q @ kv.T @ kv
-    return int(counter.get_total_flops()) // 2
+    return counter.total // 2
 
 
 @_exercise(

@@ -133,9 +133,8 @@ def state_gradients(
     states = [torch.zeros(len(w_hh), dtype=g.dtype, requires_grad=True)]
     for _ in range(steps - 1):
         states.append(w_hh @ states[-1])
-    gradients = torch.autograd.grad(
-        w_yh @ states[t - 1], states, g, allow_unused=True, materialize_grads=True
-    )
+    score = w_yh @ states[t - 1] @ g  # whose gradient with respect to o_t is g
+    gradients = torch.autograd.grad(score, states, allow_unused=True, materialize_grads=True)
     return torch.stack(gradients)
 
 
