@@ -135,6 +135,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of each kind; the runs of text are to be resumed."""
     place = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.comparison.scheduler.run_locally", run_here)
         patch.chdir(place)
         write_data(place)
         assert run([*TEXT, "--device", "cpu"]) == run([*PRETRAIN, "--device", "cpu"]) == 0
