@@ -20,10 +20,10 @@ PAGE = (DOCS / "goals.md").read_text(encoding="utf-8")
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
 SMALL = ["task.length=16", "task.pairs=2", "model.d_model=16"]
 LESS = {
-    "demo": ["training.steps=30", "world.people=80", "world.absent=40"],
-    "compare mqar": ["training.steps=2", *SMALL],
+    "demo": ["training.steps=30", "training.batch=16", "world.people=80", "world.absent=40"],
+    "compare mqar": ["--jobs", "1", "training.steps=2", *SMALL],
     "train mqar": ["training.steps=10", *SMALL],
-    "train": ["training.steps=10"],
+    "train": ["training.steps=10", "training.batch=8"],
 }
 """Settings of commands that train, by the beginning of the command."""
 
