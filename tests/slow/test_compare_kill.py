@@ -72,7 +72,8 @@ def test_kills_all_over_the_training_change_nothing(kills: int, tmp_path: Path) 
     """Every third is of a worker, the others are of the command; the first comes at its start."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     # Not forked: its sets have their own order.
-    subprocess.run([sys.executable, *command(whole)], check=True, capture_output=True)
+    alone = [sys.executable, *command(whole), "--jobs", "1"]
+    subprocess.run(alone, check=True, capture_output=True)
     draw = random.Random(kills)
     process = start(killed)
     for kill in range(kills):
@@ -106,7 +107,6 @@ def test_a_worker_that_outlives_its_command_writes_nothing(tmp_path: Path) -> No
     recipe = find_recipe("mqar", [*TINY, *steps])
     cell = create_cell(tmp_path, recipe, CellSettings(device="cpu"))
     alone = create_cell(tmp_path / "alone", recipe, CellSettings(device="cpu"))
-    list(run_locally([alone], jobs=1, log=tmp_path / "log"))
     command = [sys.executable, "-m", "regard.comparison.worker", str(os.getpid())]
     pipe = subprocess.PIPE
     with (
@@ -123,7 +123,7 @@ def test_a_worker_that_outlives_its_command_writes_nothing(tmp_path: Path) -> No
             assert orphan.poll() is None
             time.sleep(0.01)
         stop(orphan, cell)
-        list(run_locally([cell], jobs=1, log=tmp_path / "log"))
+        list(run_locally([cell, alone], jobs=1, log=tmp_path / "log"))
         before = contents(cell)
         orphan.send_signal(signal.SIGCONT)
         assert orphan.stdout.readline()
