@@ -83,8 +83,9 @@ figures: setup ## Draw the docs' figures again
 reference: setup ## Write the docs' reference of commands and configuration
 	$(BIN)/python docs/make_reference.py
 
+# Pages show sets, in the order of their hashes.
 docs: setup build/book/index.html ## Build the documentation site, build/site/index.html
-	$(BIN)/python docs/site/build.py build/book build/work build/site
+	PYTHONHASHSEED=0 $(BIN)/python docs/site/build.py build/book build/work build/site
 
 build/book/index.html: $(shell find src/regard docs -type f -not -name '*.pyc') | $(INSTALLED)
 	$(BIN)/regard book --out build/book --slides

@@ -4,16 +4,16 @@ The pages are the Markdown files of the repository, as they are. What only a sit
 front page, the contents, the Python API from the code, live views, and llms.txt.
 """
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import isclass, isroutine
 from pathlib import Path
 from typing import NamedTuple, get_origin
+
+from sphinx.cmd.build import build_main
 
 from regard.explorer.page import page
 from regard.studies.registry import find_study
@@ -65,10 +65,8 @@ def main(book: Path, work: Path, site: Path) -> None:
     options = ["--fail-on-warning", "--keep-going", "--nitpicky", "--fresh-env", "--quiet"]
     cache = f"--define=nb_execution_cache_path={work / 'notebooks'}"
     folders = [f"--conf-dir={Path(__file__).parent}", f"--doctree-dir={work / 'doctrees'}"]
-    path = os.pathsep.join([str(DOCS), os.environ.get("PYTHONPATH", "")])
-    own = {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}  # the order of sets that pages show
-    command = [sys.executable, "-m", "sphinx", *options, cache, *folders, str(source), str(site)]
-    subprocess.run(command, check=True, env=os.environ | own)
+    if build_main([*options, cache, *folders, str(source), str(site)]):
+        sys.exit(1)  # Sphinx has said why
     write_live(site / "docs/live", book)
     write(site / "llms.txt", llms(sections))
 

@@ -44,7 +44,8 @@ def work(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sphinx")
     out = tmp_path_factory.mktemp("work")
     command = [sys.executable, "docs/site/build.py", str(book), str(out), str(SITE)]
-    environment = os.environ | {"EXECUTED_NOTEBOOKS": f"{STUDIES.stem} {GPT.stem}"}
+    notebooks = f"{STUDIES.stem} {GPT.stem}"
+    environment = os.environ | {"PYTHONHASHSEED": "0", "EXECUTED_NOTEBOOKS": notebooks}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return out
