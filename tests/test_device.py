@@ -8,6 +8,7 @@ from math import isnan
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from platforms import imitate
 from regard import device
@@ -82,3 +83,12 @@ def test_without_glibc_memory_is_left_alone(platform: str, monkeypatch: pytest.M
     monkeypatch.setattr(ctypes, "CDLL", load)
     with freed_memory_reused():
         assert loaded == ([None] if platform == "linux" else [])
+
+
+def test_code_is_cached_by_instruction_set() -> None:
+    """Otherwise code for others was taken from the cache, and was wrong or crashed."""
+    config = torch.compiler.config
+    with config.patch(cache_key_tag="mine"):  # type: ignore[attr-defined]
+        for _ in range(2):
+            assert device.compiled(torch.neg, backend="eager")(torch.ones(1)) == -1
+            assert config.cache_key_tag.split() == ["mine", torch.backends.cpu.get_cpu_capability()]

@@ -1,10 +1,10 @@
-"""Choices of kernels and sizes that depend on the processor, and memory."""
+"""What depends on the processor: kernels, sizes and compiled code; memory."""
 
 import ctypes
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -120,3 +120,16 @@ def freed_memory_reused() -> Iterator[None]:
         yield
     finally:
         library.malloc_trim(0)
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return `torch.compile(function, **options)`, whose code is cached by instruction set.
+
+    The cache of torch 2.13 mixes them up: code that was compiled for AVX-512 gives wrong results
+    where torch uses AVX2, or ends the process.
+    """
+    config = torch.compiler.config
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability not in config.cache_key_tag.split():
+        config.cache_key_tag = f"{config.cache_key_tag} {capability}"
+    return torch.compile(function, **options)

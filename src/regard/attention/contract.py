@@ -25,6 +25,7 @@ from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
 from regard.attention.state import State
+from regard.device import compiled
 from regard.errors import UnsupportedError, first_line
 
 SLACK = {torch.float64: 32.0, torch.float32: 32.0, torch.bfloat16: 4.0}
@@ -406,8 +407,8 @@ def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
 
 
 def _compiled(subject: Subject, case: Case, backend: str) -> None:
-    compiled = torch.compile(subject.attend, fullgraph=True, backend=backend, dynamic=False)
-    out = compiled(case.query, case.key, case.value, mask=case.mask, gates=case.gates)
+    attend = compiled(subject.attend, fullgraph=True, backend=backend, dynamic=False)
+    out = attend(case.query, case.key, case.value, mask=case.mask, gates=case.gates)
     subject.close(out, subject.output(case), case, "compiled")
 
 

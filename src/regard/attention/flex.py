@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from regard.attention.mask import Mask
 from regard.attention.types import Bias, Keys, Outputs, Queries, RelativeVectors, ScoreMod, Values
+from regard.device import compiled
 
 MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -116,4 +117,4 @@ The default is 8. Beyond the limit, full graphs raise an error.
 @cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     # The second shape compiles for all shapes; `dynamic=False` would compile for each.
-    return torch.compile(function, fullgraph=True)
+    return compiled(function, fullgraph=True)

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.attention import Attention
 from regard.data.batch import Batch
+from regard.device import compiled
 from regard.models.builders import CompiledBody, Embedder, Model
 from regard.training.processes import Processes
 
@@ -71,7 +72,7 @@ class Replica:
 
     def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
         self.model, self.processes = model, processes
-        body: CompiledBody = torch.compile(model.body, dynamic=True) if compile else model.body
+        body: CompiledBody = compiled(model.body, dynamic=True) if compile else model.body
         self.loss: nn.Module = Loss(model, body, processes)
         """Module whose call returns the loss in nats, summed over the targets of this process."""
 
