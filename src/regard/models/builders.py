@@ -378,7 +378,7 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
             return Embedder(make_body(config, vocabulary), head)
         case ((DecoderConfig() | RecurrentConfig()), ReconstructionHeadConfig()):
             return Reconstructor(config, vocabulary)
-    raise _unfit(*_kinds(config, head))
+    raise _unfit(config, head)
 
 
 HEADS = {
@@ -399,16 +399,16 @@ def require_head(config: ModelConfig, head: HeadConfig) -> None:
     Raises:
         UserError: names the heads that fit the family, and the families that the head fits.
     """
-    family, kind = _kinds(config, head)
-    if kind not in HEADS[family]:
-        raise _unfit(family, kind)
+    if _kind(head) not in HEADS[_kind(config)]:
+        raise _unfit(config, head)
 
 
-def _kinds(config: ModelConfig, head: HeadConfig) -> tuple[str, str]:
-    return str(config.__struct_config__.tag), str(head.__struct_config__.tag)
+def _kind(config: ModelConfig | HeadConfig) -> str:
+    return str(config.__struct_config__.tag)
 
 
-def _unfit(family: str, kind: str) -> UserError:
+def _unfit(config: ModelConfig, head: HeadConfig) -> UserError:
+    family, kind = _kind(config), _kind(head)
     fitting = [name for name, heads in HEADS.items() if kind in heads]
     return UserError(
         f"head.kind={kind}: is no head for model.kind={family}, which takes "
