@@ -24,8 +24,8 @@ BENCHMARKS ?= computer choices attention recurrences decoding_step decoding_mech
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
 
-# Python 3.11's own pip finds packages in three times as long. It compiles modules on one core, as
-# compileall does on all; modules that need a newer Python fail to compile.
+# The pip of Python 3.11 takes three times as long to resolve packages. pip compiles modules on one
+# core, compileall on all; modules for a newer Python fail to compile, which is ignored.
 setup: $(INSTALLED) ## Make .venv with everything pinned
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -66,7 +66,7 @@ def main(book: Path, work: Path, site: Path) -> None:
     cache = f"--define=nb_execution_cache_path={work / 'notebooks'}"
     folders = [f"--conf-dir={Path(__file__).parent}", f"--doctree-dir={work / 'doctrees'}"]
     if build_main([*options, cache, *folders, str(source), str(site)]):
-        sys.exit(1)  # Sphinx has said why
+        sys.exit(1)  # Sphinx has printed the errors
     write_live(site / "docs/live", book)
     write(site / "llms.txt", llms(sections))
 

@@ -17,7 +17,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 
 import regard
 
-# Modules and trees of pages stay to the end: seldom look for what can be freed.
+# Modules and trees of pages stay to the end: collect garbage seldom.
 gc.freeze()
 gc.set_threshold(50_000)
 

@@ -1,4 +1,4 @@
-"""What depends on the processor: kernels, sizes and compiled code; memory."""
+"""Kernels, sizes and compiled code that depend on the processor; memory."""
 
 import ctypes
 import os
@@ -125,11 +125,11 @@ def freed_memory_reused() -> Iterator[None]:
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return `torch.compile(function, **options)`, whose code is cached by instruction set.
 
-    The cache of torch 2.13 mixes them up: code that was compiled for AVX-512 gives wrong results
-    where torch uses AVX2, or ends the process.
+    The cache of torch 2.13 ignores the instruction set: code compiled for AVX-512 gives wrong
+    results or crashes where torch uses AVX2, and the other way round.
     """
     config = torch.compiler.config
     capability = torch.backends.cpu.get_cpu_capability()
-    if capability not in config.cache_key_tag.split():
+    if not config.cache_key_tag.endswith(capability):
         config.cache_key_tag = f"{config.cache_key_tag} {capability}"
     return torch.compile(function, **options)

@@ -172,6 +172,6 @@ def _seconds(device: torch.device) -> float:
 def thread_seconds() -> float:
     """Return the processor time of this thread, which other work on the machine hardly changes.
 
-    On Windows the time that passes: the clock of a thread ticks every 16 ms there.
+    On Windows, return wall-clock time: thread clocks tick every 16 ms there.
     """
     return time.perf_counter() if sys.platform == "win32" else time.thread_time()

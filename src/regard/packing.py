@@ -1,4 +1,4 @@
-"""Packing of text into token files, which needs no torch."""
+"""Packing of text into token files, which imports torch for a saved tokenizer alone."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -17,7 +17,7 @@ PATIENCE = 180_000
 
 
 def chromium() -> str:
-    """The smallest one first: the headless shell takes half the time of the whole browser."""
+    """Prefer the headless shell, which takes half the time of the whole browser."""
     for name in ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"):
         if shutil.which(name):
             return name
@@ -33,6 +33,7 @@ def driven() -> "Iterator[Browser]":
             executable_path=shutil.which(chromium()),
             args=["--no-sandbox", "--disable-gpu", "--disable-quic", "--renderer-process-limit=1"],
         )
+        browser.new_context()  # of the tabs; another one would take half a second
         yield browser
         browser.close()
 
@@ -41,17 +42,15 @@ def driven() -> "Iterator[Browser]":
 def empty_tab(
     browser: "Browser", *, width: int, height: int = 900, scheme: Literal["light", "dark"]
 ) -> "Iterator[Page]":
-    """A tab of the browser's only context and process: each further one would take half a second.
-
-    Pages store nothing that another one reads.
-    """
-    context = browser.contexts[0] if browser.contexts else browser.new_context()
-    tab = context.new_page()
+    """A tab of the browser's first context. Pages store nothing that another one reads."""
+    tab = browser.contexts[0].new_page()
     tab.set_viewport_size({"width": width, "height": height})
     tab.emulate_media(color_scheme=scheme)
     tab.set_default_timeout(PATIENCE)
-    yield tab
-    tab.close()
+    try:
+        yield tab
+    finally:
+        tab.close()
 
 
 @contextmanager
@@ -99,7 +98,7 @@ FIELDS = """class {
   add(owner) { return this.set(owner, true); }
   delete(owner) { return delete owner[this.#field]; }
 }"""
-"""What keeps axe's private fields in their object, in place of a WeakMap or WeakSet per field.
+"""Class that stores axe's private fields in their object, in place of a WeakMap or WeakSet each.
 
 These would take most of the garbage collector's time, with some eight entries per color.
 """
@@ -146,7 +145,7 @@ axe reads all of a document each time, also what is hidden.
 """
 PUT_BACK = "(id) => places.get(id)[1].replaceWith(places.get(id)[0])"
 TAKE_OUT = "(id) => places.get(id)[0].replaceWith(places.get(id)[1])"
-"""Scripts for a page of these."""
+"""Scripts that put one of these pages back, or take it out."""
 
 
 FOUND = """async (options) => {

@@ -123,7 +123,7 @@ def test_a_worker_that_outlives_its_command_writes_nothing(tmp_path: Path) -> No
             assert orphan.poll() is None
             time.sleep(0.01)
         stop(orphan, cell)
-        list(run_locally([cell, alone], jobs=1, log=tmp_path / "log"))
+        list(run_locally([alone, cell], jobs=1, log=tmp_path / "log"))
         before = contents(cell)
         orphan.send_signal(signal.SIGCONT)
         assert orphan.stdout.readline()

@@ -25,7 +25,7 @@ LESS = {
     "train mqar": ["training.steps=10", *SMALL],
     "train": ["training.steps=10", "training.batch=8"],
 }
-"""Settings of commands that train, by the beginning of the command."""
+"""Options and settings of commands that train, by the beginning of the command."""
 
 
 Played = Callable[..., dict[str, str]]

@@ -153,7 +153,7 @@ def test_torchrun_resumes_by_itself(reference: Path, tmp_path: Path) -> None:
 
 
 def test_a_dead_process_is_named(tmp_path: Path) -> None:
-    """By one of the others, at once."""
+    """One of the others names it, at once."""
     write_corpus(tmp_path)
     process = start(3, command(tmp_path, "run", "training.steps=5000"))
     wait_for(tmp_path / "run/checkpoints/20", process)

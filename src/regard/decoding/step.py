@@ -129,6 +129,7 @@ def _growing(model: LanguageModel, batch: int) -> list[dict[int, Any]]:
     ]
 
 
+@torch.inference_mode(False)  # in it, writes to buffers can't be counted
 def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list[int]]:
     """Return the exported step of one token, and the places of the tensors that it replaces.
 
@@ -171,7 +172,7 @@ def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list
 
 
 def _versions(module: nn.Module) -> list[int]:
-    """Return how often each buffer has been written."""
+    """Return the number of in-place writes to each buffer."""
     return [buffer._version for buffer in module.buffers()]
 
 

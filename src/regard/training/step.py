@@ -157,7 +157,7 @@ class OptimizerStep:
 
     @cached_property
     def _parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters by name; listing them takes longer than clipping the gradients of few."""
+        """Parameters by name; to list them takes longer than to clip the gradients of a few."""
         return dict(self.replica.model.named_parameters())
 
     def take(self, done: int, interrupted: bool) -> StepResult:
