@@ -108,7 +108,7 @@ def test_a_packing_killed_again_and_again_is_that_of_one_go(
 def test_workers_leave_ctrl_c_to_the_main_process(text: Path, whole: dict[str, bytes]) -> None:
     assert "tokenizer.json" in whole
     workers = ProcessPoolExecutor(
-        1, get_context("spawn"), initializer=_start_worker, initargs=(text.parent / "whole", "u2")
+        1, get_context("spawn"), initializer=_start_worker, initargs=(text.parent / "whole",)
     )
     with workers:
         assert workers.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN

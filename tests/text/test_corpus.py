@@ -153,4 +153,4 @@ def test_words_of_a_long_text_without_spaces_are_known() -> None:
     assert len(pieces) == 2
     assert pieces[1].text[0] == "，"
     tokenizer = train_tokenizer(WordsConfig(), [piece.text for piece in pieces])
-    encode_batch(tokenizer, pieces, "<u4")
+    encode_batch(tokenizer, pieces)

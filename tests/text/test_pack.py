@@ -426,7 +426,7 @@ def test_ids_beyond_two_bytes_take_four(tmp_path: Path) -> None:
 def test_windows_has_at_most_61_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imitate("win32", pack, monkeypatch)
     imitate("win32", concurrent.futures.process, monkeypatch)
-    with pack._encoding(number_tokenizer(9), tmp_path, iter([]), 64, "<u2") as encoded:
+    with pack._encoding(number_tokenizer(9), tmp_path, iter([]), 64) as encoded:
         assert list(encoded) == []
 
 

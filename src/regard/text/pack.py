@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,7 +38,6 @@ from regard.text.packed import (
     Sizes,
     TextSpec,
     held_out_documents,
-    id_type,
     is_packed,
     packed_from,
     read_spec,
@@ -263,7 +262,7 @@ def _write(
             name: _SplitFiles(stack, folder, name, dtype, getattr(progress.sizes, name))
             for name in SPLITS
         }
-        encoded = stack.enter_context(_encoding(tokenizer, folder, batches, jobs, dtype))
+        encoded = stack.enter_context(_encoding(tokenizer, folder, batches, jobs))
         for batch in encoded:
             held = batch.held_out(progress.documents - 1, held_out)
             files["training"].append(batch.only(~held))
@@ -331,12 +330,18 @@ def _flush(files: Iterable[_SplitFiles]) -> None:
 # Encoding, in worker processes if there are several jobs
 
 
-def encode_batch(tokenizer: Tokenizer, batch: Sequence[Piece], dtype: str) -> EncodedBatch:
+def id_type(tokenizer: Tokenizer) -> Literal["<u2", "<u4"]:
+    """Return the type of the ids of a tokenizer."""
+    return "<u2" if tokenizer.size <= 2**16 else "<u4"
+
+
+def encode_batch(tokenizer: Tokenizer, batch: Sequence[Piece]) -> EncodedBatch:
     """Encode pieces in parallel.
 
     Raises:
         UserError: names the place of text that the vocabulary lacks.
     """
+    dtype = id_type(tokenizer)
     rows: list[list[int]] = [[]] * len(batch)
     for begins in (True, False):
         places = [i for i, piece in enumerate(batch) if piece.begins == begins]
@@ -370,15 +375,14 @@ def _encoding(
     folder: Path,
     batches: Iterator[list[Piece]],
     jobs: int,
-    dtype: str,
 ) -> Iterator[Iterator[EncodedBatch]]:
     """Yield the encoded batches in their order; few are in memory at any time."""
     if jobs == 1:
-        yield (encode_batch(tokenizer, batch, dtype) for batch in batches)
+        yield (encode_batch(tokenizer, batch) for batch in batches)
         return
     jobs = min(jobs, MOST_ON_WINDOWS) if sys.platform == "win32" else jobs
     pool = ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(folder, dtype)
+        jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(folder,)
     )
     try:
         yield _in_order(pool, batches, jobs + 2)
@@ -398,14 +402,14 @@ def _in_order(
         yield pending.popleft().result()
 
 
-_worker: dict[str, tuple[Tokenizer, str]] = {}
-"""The tokenizer and the type of ids of a worker process."""
+_worker: dict[str, Tokenizer] = {}
+"""The tokenizer of a worker process."""
 
 
-def _start_worker(folder: Path, dtype: str) -> None:
+def _start_worker(folder: Path) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes share the cores
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends them
-    _worker["encoding"] = Tokenizer.load(folder), dtype
+    _worker["tokenizer"] = Tokenizer.load(folder)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
@@ -418,5 +422,4 @@ def _exit_with_parent() -> None:
 
 
 def _encode_in_worker(batch: Sequence[Piece]) -> EncodedBatch:
-    tokenizer, dtype = _worker["encoding"]
-    return encode_batch(tokenizer, batch, dtype)
+    return encode_batch(_worker["tokenizer"], batch)

@@ -254,11 +254,6 @@ def is_packed(path: Path) -> bool:
     return (path / PACKED).is_file()
 
 
-def id_type(tokenizer: Tokenizer) -> Literal["<u2", "<u4"]:
-    """Return the type of the ids of a tokenizer."""
-    return "<u2" if tokenizer.size <= 2**16 else "<u4"
-
-
 def packed_from(spec: TextSpec, folder: Path) -> Header | None:
     """Return the header of a folder, if it was packed by this spec."""
     header = read_header(folder) if is_packed(folder) else None
@@ -419,7 +414,12 @@ def _open_split(path: Path, name: Split, header: Header) -> DocumentTokens:
     if len(starts) and not (starts[0] == 0 and starts[-1] <= len(ids) and ascends):
         raise UserError(f"{path}/{name}.starts: is damaged; {REPACK}")
     for block in _spread_blocks(ids):
-        require_vocabulary(block, header.vocabulary, path / f"{name}.bin")
+        highest = int(block.max(initial=0))
+        if highest >= header.vocabulary:
+            raise UserError(
+                f"{path}/{name}.bin: holds the id {highest}, but the tokenizer has "
+                f"{header.vocabulary} ids; {REPACK}"
+            )
     return DocumentTokens(ids, starts, header.vocabulary, path / f"{name}.bin")
 
 
@@ -441,16 +441,3 @@ def _spread_blocks(ids: np.ndarray) -> list[np.ndarray]:
         return [ids]
     size = CHECKED // 64
     return [ids[start : start + size] for start in np.linspace(0, len(ids) - size, 64, dtype=int)]
-
-
-def require_vocabulary(ids: np.ndarray, vocabulary: int, path: Path) -> None:
-    """Raise for ids beyond the vocabulary of a tokenizer.
-
-    Raises:
-        UserError: names the file and the id.
-    """
-    highest = int(ids.max(initial=0))
-    if highest >= vocabulary:
-        raise UserError(
-            f"{path}: holds the id {highest}, but the tokenizer has {vocabulary} ids; {REPACK}"
-        )

@@ -33,7 +33,6 @@ from regard.text.packed import (
     Splits,
     TextSpec,
     held_out_documents,
-    id_type,
     is_packed,
     link_corpus,
     open_packed,
@@ -101,7 +100,7 @@ def _encode_documents(
     pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
     if tokenizer is None:
         tokenizer = train_tokenizer(recipe.tokenizer, (piece.text for piece in pieces))
-    batch = encode_batch(tokenizer, pieces, id_type(tokenizer))
+    batch = encode_batch(tokenizer, pieces)
     held = batch.held_out(-1, held_out_documents(recipe.data.validation, recipe.seed))
     training, held_out = (
         DocumentTokens(part.ids, part.starts, tokenizer.size, Path(documents[0].where))
