@@ -14,8 +14,8 @@ from regard.comparison import cell as cells
 from regard.comparison.cell import count_operations, run_cell, state_bytes
 from regard.comparison.folder import (
     Outcome,
+    cell_path,
     create_cell,
-    fingerprint,
     give_up,
     read_cell,
     read_outcome,
@@ -63,7 +63,7 @@ def test_a_cell_is_a_run_with_its_scores(whole: Path) -> None:
     scores = score_task(run, CPU).scores
     assert outcome.test == {name: interval.value for name, interval in scores.items()}
     assert outcome.validation.keys() == outcome.test.keys()
-    assert whole.name == fingerprint(run.recipe, SETTINGS)
+    assert whole == cell_path(whole.parents[1], run.recipe, SETTINGS)
 
 
 def test_costs_are_those_of_the_run(whole: Path) -> None:
@@ -217,13 +217,13 @@ def test_a_stale_attempt_writes_nothing(
 def test_a_cell_is_named_by_all_that_its_weights_depend_on() -> None:
     recipe = tiny_recipe()
     names = [
-        fingerprint(recipe, SETTINGS),
-        fingerprint(structs.replace(recipe, seed=1), SETTINGS),
-        fingerprint(recipe, structs.replace(SETTINGS, threads=2)),
-        fingerprint(tiny_recipe("training.lr=0.5"), SETTINGS),
+        cell_path(Path(), recipe, SETTINGS),
+        cell_path(Path(), structs.replace(recipe, seed=1), SETTINGS),
+        cell_path(Path(), recipe, structs.replace(SETTINGS, threads=2)),
+        cell_path(Path(), tiny_recipe("training.lr=0.5"), SETTINGS),
     ]
     assert len(set(names)) == len(names)
-    assert fingerprint(tiny_recipe(), CellSettings(device="cpu")) == names[0]
+    assert cell_path(Path(), tiny_recipe(), CellSettings(device="cpu")) == names[0]
 
 
 def test_custom_code_is_part_of_the_name_and_of_the_folder(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_custom_code_is_part_of_the_name_and_of_the_folder(tmp_path: Path) -> No
     recipe = tiny_recipe(f"model.attention.kind={code}:Mine")
     path = create_cell(tmp_path / "out", recipe, SETTINGS)
     code.write_text(code.read_text() + "\n")
-    assert fingerprint(recipe, SETTINGS) != path.name
+    assert cell_path(tmp_path / "out", recipe, SETTINGS) != path
     shutil.move(code, tmp_path / "elsewhere.py")
     run_cell(path)
     assert outcome_of(path).state == "finished"

@@ -171,17 +171,16 @@ def require_comparison(out: Path) -> None:
     Raises:
         UserError: it holds something else.
     """
-    if out.exists() and not (out.is_dir() and (is_sweep(out) or _is_blank(out))):
+    is_blank = out.is_dir() and all(
+        path.name == ".lock" or path.name.endswith(".partial") for path in out.iterdir()
+    )
+    if out.exists() and not (is_sweep(out) or is_blank):
         raise UserError(f"{out}: exists but is not a comparison; choose another --out")
 
 
 def is_sweep(out: Path) -> bool:
     """Whether a folder holds a comparison."""
     return (out / "sweep.json").is_file()
-
-
-def _is_blank(out: Path) -> bool:
-    return all(path.name == ".lock" or path.name.endswith(".partial") for path in out.iterdir())
 
 
 def load_sweep(out: Path) -> Sweep:
@@ -218,20 +217,18 @@ def join_sweep(out: Path, sweep: Sweep) -> Sweep:
     sizes = tuple(dict.fromkeys((*before.sizes, *sweep.sizes)))
     match = sweep.match and msgspec.structs.replace(sweep.match, sizes=sizes)
     # A former refusal holds unless its values are among those that can be trained now.
+    tried = {**sweep.over, **sweep.tune}
     former = (
         one
         for one in before.refused
-        if one not in sweep.refused and not _covers({**sweep.over, **sweep.tune}, one.values)
+        if one not in sweep.refused
+        and any(value not in tried.get(path, ()) for path, value in one.values.items())
     )
     refused = (*sweep.refused, *former)
     options = tuple(dict.fromkeys((*before.options, *sweep.options)))
     return msgspec.structs.replace(
         sweep, over=over, tune=tune, refused=refused, match=match, options=options
     )
-
-
-def _covers(axes: Mapping[str, Sequence[str]], values: Values) -> bool:
-    return all(value in axes.get(path, ()) for path, value in values.items())
 
 
 def _matched(sweep: Sweep) -> str:
@@ -260,13 +257,6 @@ def plain_values(recipe: Recipe) -> dict[str, Any]:
     return tomllib.loads(to_toml(recipe))
 
 
-def fingerprint(recipe: Recipe, settings: CellSettings) -> str:
-    """Return the name of a cell: a hash of everything that its weights depend on."""
-    unlabeled = msgspec.structs.replace(recipe, head=with_labels(recipe.head, ()))
-    parts = [to_toml(unlabeled), code_hashes(recipe), msgspec.to_builtins(settings)]
-    return fingerprint_of(json.dumps(parts, sort_keys=True).encode())
-
-
 def create_cell(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
     """Write the folder of a cell that is to be trained; keep an existing one."""
     path = cell_path(out, recipe, settings)
@@ -281,8 +271,10 @@ def create_cell(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
 
 
 def cell_path(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
-    """Return the folder of a cell, which need not exist."""
-    return out / "cells" / fingerprint(recipe, settings)
+    """Return the folder of a cell: its name is a hash of everything that its weights depend on."""
+    unlabeled = msgspec.structs.replace(recipe, head=with_labels(recipe.head, ()))
+    parts = [to_toml(unlabeled), code_hashes(recipe), msgspec.to_builtins(settings)]
+    return out / "cells" / fingerprint_of(json.dumps(parts, sort_keys=True).encode())
 
 
 def remove_cell(path: Path) -> None:

@@ -339,9 +339,8 @@ def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokeniz
     vocabulary = {token: i for i, token in enumerate([*special, *fallback, *characters])}
     model = models.BPE(vocabulary, [], unk_token=special[-1], byte_fallback=in_bytes)
     native = tokenizers.Tokenizer(model)
-    native.decoder = decoders.Fuse()
-    if in_bytes:
-        native.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    fuse = decoders.Fuse()
+    native.decoder = decoders.Sequence([decoders.ByteFallback(), fuse]) if in_bytes else fuse
     native.add_special_tokens(special)
     return Tokenizer(native, names, unknown=config.unknown)
 
@@ -399,11 +398,8 @@ def _train_byte_pairs(config: BytePairsConfig, texts: Iterable[str]) -> Tokenize
 def _without_merges(native: tokenizers.Tokenizer, special: Collection[str]) -> tokenizers.Tokenizer:
     """Return byte pairs that never merge to a special token, whose name the text may contain."""
     saved = json.loads(native.to_str())
-    merges = saved["model"]["merges"]
-    kept = [merge for merge in merges if "".join(merge) not in special]
-    if len(kept) == len(merges):
-        return native
-    saved["model"]["merges"] = kept
+    model = saved["model"]
+    model["merges"] = [merge for merge in model["merges"] if "".join(merge) not in special]
     return tokenizers.Tokenizer.from_str(json.dumps(saved))
 
 
