@@ -41,6 +41,16 @@ def exists(name: str) -> bool:
     return False
 
 
+def require_new(out: str | Path) -> None:
+    """Raise for a file or folder to write that exists.
+
+    Raises:
+        UserError: it exists.
+    """
+    if Path(out).exists():
+        raise UserError(f"{out}: exists; choose another --out")
+
+
 def expanded(name: str | Path) -> Path:
     """Return a path with "~" replaced by the home folder, as shells do at the start of a word."""
     with suppress(RuntimeError):  # "~nobody" has no home folder

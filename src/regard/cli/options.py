@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from regard.errors import UserError, alternatives
+from regard.files import require_new
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,8 +48,7 @@ class NewFolder(NamedPath):
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
         path = super().convert(value, param, ctx)
-        if path.exists():
-            raise UserError(f"{path}: exists; choose another --out")
+        require_new(path)
         return path
 
 

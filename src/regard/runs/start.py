@@ -15,7 +15,7 @@ from regard.attention.gating import Gating
 from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
 from regard.config import Config, override
 from regard.errors import UserError
-from regard.files import fingerprint_of, held_alone, new_folder
+from regard.files import fingerprint_of, held_alone, new_folder, require_new
 from regard.models.config import EncoderDecoderConfig, ModelConfig, TransformerConfig
 from regard.models.head_config import with_labels
 from regard.models.tensors import saved_tensors
@@ -139,8 +139,7 @@ def convert(start: Run, out: str | Path, settings: Sequence[str]) -> Run:
     SlidingWindowConfig(size=32, block_size=16)
     """
     out = Path(out)
-    if out.exists():
-        raise UserError(f"{out}: exists; choose another --out")
+    require_new(out)
     recipe = override(start.recipe, settings)
     parts = recipe.__struct_fields__
     changed = [part for part in parts if getattr(recipe, part) != getattr(start.recipe, part)]

@@ -33,6 +33,7 @@ from regard.evaluation.perplexity import (
     text_perplexity,
 )
 from regard.evaluation.tasks import TaskScore, scored_examples
+from regard.files import require_new
 from regard.models.builders import Embedder, Model
 from regard.models.head_pruning import Kept, copy_kept, pruned_config
 from regard.runs.run import Run, require_finite
@@ -154,8 +155,7 @@ def prune(
     """
     if by not in MEASURES:
         raise UserError(f"by = {by}: {alternatives(by, MEASURES)}")
-    if Path(out).exists():
-        raise UserError(f"{out}: exists; choose another --out")
+    require_new(out)
     layers = _prunable_layers(run)
     n = _n_kept(layers, keep)
     dataset, score = _read(run, data)

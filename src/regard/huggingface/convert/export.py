@@ -7,7 +7,7 @@ import tokenizers
 import torch
 
 from regard.errors import UserError, alternatives
-from regard.files import held_alone, new_folder, pack_tensors, to_json, write_file
+from regard.files import held_alone, new_folder, pack_tensors, require_new, to_json, write_file
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.family import UNREADABLE, Family, Written
 from regard.huggingface.convert.tokenizer import known_text
@@ -36,8 +36,7 @@ def export_run(run: Run, out: Path, family: str | None = None) -> Exported:
     Raises:
         UserError: no family of Hugging Face models has this architecture; or `out` exists.
     """
-    if out.exists():
-        raise UserError(f"{out}: exists; choose another --out")
+    require_new(out)
     chosen, written = _family(run, family)
     dtype = run.origin.get("dtype", "float32")
     tensors = chosen.save_weights(run.model, run.recipe.model)

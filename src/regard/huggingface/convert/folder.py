@@ -10,7 +10,7 @@ from torch import Tensor
 
 import regard
 from regard.errors import UserError
-from regard.files import expanded, held_alone, new_folder, read_table, read_tensors
+from regard.files import expanded, held_alone, new_folder, read_table, read_tensors, require_new
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.tokenizer import read_tokenizer, template_of
 from regard.runs.recipe import DataConfig, Recipe, require_run
@@ -26,8 +26,7 @@ def import_folder(folder: Path, out: Path) -> Run:
         UserError: as `read_folder`; or `out` exists.
         NonFiniteError: a weight is NaN or infinite.
     """
-    if out.exists():
-        raise UserError(f"{out}: exists; choose another --out")
+    require_new(out)
     run = read_folder(folder, out)
     require_finite(run.model, folder)
     with held_alone(out), new_folder(out) as unfinished:
