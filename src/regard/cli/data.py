@@ -34,7 +34,7 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     import numpy as np
 
     from regard.data import IGNORE
-    from regard.data.causal import CausalExample, corrupt_span, question_answer
+    from regard.data.causal import CausalExample, corrupt_span, labels_of, question_answer
     from regard.data.masked import mask_tokens
     from regard.runs.recipes import COURSE_TOKENS
     from regard.tasks.examples import encode_pairs, read_answered
@@ -50,11 +50,7 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
         click.echo(f"x: {tokenizer.decode(x)}\ny: {''.join(y)}\n")
 
     def show_next(example: CausalExample) -> None:
-        labels = [
-            token if target else IGNORE
-            for token, target in zip(example.ids, example.targets, strict=True)
-        ]
-        show(example.ids[:-1], labels[1:])
+        show(example.ids[:-1], labels_of(example.ids, example.targets)[1:])
 
     if kind == "pairs":
         questions = read_answered(file)[:num_examples]

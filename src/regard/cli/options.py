@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from regard.errors import UserError, alternatives
-from regard.files import require_new
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,6 +46,8 @@ class NewFolder(NamedPath):
     """Path of a folder to create, which must not exist."""
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
+        from regard.files import require_new
+
         path = super().convert(value, param, ctx)
         require_new(path)
         return path

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from regard.cli import options
-from regard.cli.train import TOKENIZER
+from regard.cli.train import TOKENIZER, print_facts
 
 
 @click.command()
@@ -61,8 +61,6 @@ def pack(
         "vocabulary": header.vocabulary,
         "fingerprint": header.fingerprint,
     }
-    for name, value in facts.items():
-        shown = f"{value:,}" if isinstance(value, int) else value
-        click.echo(f"{name.replace('_', ' ')}: {shown}")
+    print_facts(facts)
     options.write_json(json_file, facts)
     click.echo(f"Packed corpus: {out}")

@@ -330,13 +330,13 @@ def _execute(plan: "Plan", execution: _Execution, *, timed: bool = False) -> boo
     facts = plan.describe()
     if dry_run:
         facts |= plan.loss_before()
-    _print_facts(facts)
+    print_facts(facts)
     if dry_run:
         if timed:
             from regard.training.estimate import estimate_training
 
             needs = estimate_training(plan, chosen.environment)
-            _print_facts(needs)
+            print_facts(needs)
             facts |= needs
         options.write_json(json_file, facts)
         return False
@@ -355,7 +355,8 @@ def _execute(plan: "Plan", execution: _Execution, *, timed: bool = False) -> boo
     return True
 
 
-def _print_facts(facts: dict[str, Any]) -> None:
+def print_facts(facts: dict[str, Any]) -> None:
+    """Print a line for each fact."""
     for name, value in facts.items():
         shown = f"{value:,}" if isinstance(value, int) else value
         shown = f"{value:.4f}" if isinstance(value, float) else shown

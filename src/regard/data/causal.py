@@ -28,12 +28,13 @@ class CausalDataset(Dataset):
         prefix, n = list(self.format.prefix), self.format.context_length
         ids = [[*prefix, *example.ids][: n + 1] for example in examples]
         targets = [[*[False] * len(prefix), *example.targets] for example in examples]
-        labels = [_labels(row, of_row)[1:] for row, of_row in zip(ids, targets, strict=True)]
+        labels = [labels_of(row, of_row)[1:] for row, of_row in zip(ids, targets, strict=True)]
         inputs = PaddedIds.of([row[:-1] for row in ids], self.format.pad, limit=n)
         return Batch({"input_ids": inputs}, PaddedIds.of(labels, IGNORE, limit=n).ids)
 
 
-def _labels(ids: Ids, targets: Sequence[bool]) -> Ids:
+def labels_of(ids: Ids, targets: Sequence[bool]) -> Ids:
+    """Return the targets among ids, and IGNORE in place of others."""
     if all(targets):
         return ids
     return [token if target else IGNORE for token, target in zip(ids, targets, strict=False)]
