@@ -14,8 +14,7 @@ from typing import Any
 
 from regard.comparison.export import failure_lines, markdown_table, readable
 from regard.comparison.grid import Grid
-from regard.comparison.suite import load_suite
-from regard.comparison.summary import suite_tasks, summarize_suite
+from regard.comparison.suite import load_suite, suite_tasks, summarize_suite
 from regard.comparison.table import Comparison
 from regard.drawing import to_png
 from regard.errors import UserError

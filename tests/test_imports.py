@@ -138,7 +138,7 @@ def test_no_module_waits_for_itself() -> None:
 LIGHT = sorted(
     {"regard", "regard.errors", "regard.cli.main", "regard.cli.options", "regard.attention"}
     | {"regard.attention.registry", "regard.attention.custom", "regard.models"}
-    | {"regard.runs.code", "regard.comparison.summary", "regard.text.pack", "regard.packing"}
+    | {"regard.runs.code", "regard.comparison.suite", "regard.text.pack", "regard.packing"}
     | {module for module in MODULES if module.rpartition(".")[2].startswith("config")}
     | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus"}
     | {"regard.text.tokenizer", "regard.text.template", "regard.exercises.check"}

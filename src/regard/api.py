@@ -14,8 +14,8 @@ import numpy as np
 
 from regard.comparison.grid import CellSettings, Grid, MatchedCost, change_grid
 from regard.comparison.plan import plan_comparison
-from regard.comparison.scheduler import train_comparison
-from regard.comparison.suite import load_suite, train_suite
+from regard.comparison.scheduler import train_comparison, train_suite
+from regard.comparison.suite import load_suite
 from regard.comparison.table import Comparison
 from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search

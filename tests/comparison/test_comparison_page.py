@@ -10,8 +10,7 @@ from subprocess import run
 
 import pytest
 
-from regard.comparison.page import page, page_data, save_page
-from regard.comparison.summary import summarize
+from regard.comparison.page import page, page_data, save_page, summarize
 from regard.comparison.table import Comparison
 from tiny_comparisons import DIVERGED, KIND, LR, finished, made_up, with_metrics, write_cells
 

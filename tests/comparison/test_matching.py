@@ -7,9 +7,9 @@ import pytest
 from plans import plan_named
 from regard.comparison.folder import join_sweep, save_sweep
 from regard.comparison.matching import TOLERANCE
+from regard.comparison.page import summarize
 from regard.comparison.plan import PlannedComparison, estimate, plan_comparison
 from regard.comparison.scheduler import add_to_comparison, train_comparison
-from regard.comparison.summary import summarize
 from regard.errors import UserError
 from tiny_comparisons import KIND, TINY, tiny_grid
 from tiny_tasks import SETTINGS as OPTIONS

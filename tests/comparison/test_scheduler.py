@@ -29,10 +29,15 @@ from regard.comparison.folder import (
     save_sweep,
 )
 from regard.comparison.grid import CellSettings, Grid, Refused
+from regard.comparison.page import summarize
 from regard.comparison.plan import estimate, plan_comparison
-from regard.comparison.scheduler import add_to_comparison, choose_executor, train_comparison
-from regard.comparison.suite import train_suite
-from regard.comparison.summary import summarize, summarize_suite
+from regard.comparison.scheduler import (
+    add_to_comparison,
+    choose_executor,
+    train_comparison,
+    train_suite,
+)
+from regard.comparison.suite import summarize_suite
 from regard.comparison.table import Comparison
 from regard.config import to_toml
 from regard.errors import UserError

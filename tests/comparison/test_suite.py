@@ -6,8 +6,7 @@ import pytest
 
 from regard.attention.config import supporting
 from regard.comparison.plan import plan_comparison
-from regard.comparison.suite import load_suite, suites
-from regard.comparison.summary import save_index
+from regard.comparison.suite import load_suite, save_index, suites
 from regard.errors import UserError
 from regard.runs.recipes import TASKS
 from regard.tasks.probes import ProbeConfig

@@ -100,7 +100,7 @@ def compare(
     alone, of a comparison or of a suite, shows the results so far. Settings follow as
     section.field=value. --suite trains each task's comparison in a folder named after the task.
     """
-    from regard.comparison.summary import suite_tasks, summarize_suite
+    from regard.comparison.suite import suite_tasks, summarize_suite
 
     options.trust_named(source, axes["recipe"], trust=trust_code)
     given = {name: value for name, value in axes.items() if value not in (None, ())}
@@ -160,7 +160,8 @@ def _compare_suite(
     """
     from regard.comparison.grid import change_grid
     from regard.comparison.plan import plan_comparison
-    from regard.comparison.suite import load_suite, train_suite
+    from regard.comparison.scheduler import train_suite
+    from regard.comparison.suite import load_suite
 
     grids = [change_grid(grid, grid.task, settings, given) for grid in load_suite(suite)]
     planned = [plan_comparison(grid, confirmed=cells) for grid in grids]
@@ -195,7 +196,7 @@ def _stop_explained(out: Path) -> Iterator[None]:
 
 def _print_suite(out: Path, found: Iterable[tuple[str, "Comparison"]]) -> None:
     """Print the tables of a suite's tasks, as they come."""
-    from regard.comparison.summary import INDEX
+    from regard.comparison.suite import INDEX
 
     for task, comparison in found:
         click.echo(f"{task}:")
@@ -234,7 +235,7 @@ def _read(folder: Path, add: tuple[Path, ...]) -> "Comparison":
         from regard.comparison.scheduler import add_to_comparison
 
         return add_to_comparison(folder, add)
-    from regard.comparison.summary import summarize
+    from regard.comparison.page import summarize
 
     return summarize(folder)
 

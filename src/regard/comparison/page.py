@@ -1,4 +1,4 @@
-"""The page of a comparison: one offline file with its table and charts."""
+"""The page of a comparison: one offline file with its table and charts. Doesn't import torch."""
 
 from collections.abc import Sequence
 from html import escape
@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from regard.comparison.export import SHORT, failure_lines, readable, seed_notes
+from regard.comparison.export import SHORT, failure_lines, readable, save_tables, seed_notes
 from regard.comparison.folder import Cell
 from regard.comparison.grid import short_name
 from regard.comparison.table import Candidate, Comparison, Row
@@ -16,6 +16,18 @@ from regard.training.loggers import read_metrics
 PAGE = "report.html"
 POINTS = 40
 """Largest number of points of a learning curve."""
+
+
+def summarize(out: Path) -> Comparison:
+    """Write tables and page of the current results.
+
+    Raises:
+        UserError: the folder isn't a comparison.
+    """
+    comparison = Comparison.load(out)
+    save_tables(comparison)
+    save_page(comparison)
+    return comparison
 
 
 def save_page(comparison: Comparison) -> Path:

@@ -25,14 +25,16 @@ from regard.comparison.folder import (
     read_cell,
     read_cells,
     remove_cell,
+    require_comparison,
     require_equal,
     save_sweep,
 )
 from regard.comparison.grid import Grid
+from regard.comparison.page import summarize
 from regard.comparison.plan import PlannedComparison
 from regard.comparison.ray_tasks import connect_to_ray, run_on_ray
 from regard.comparison.slurm_jobs import require_slurm, run_on_slurm
-from regard.comparison.summary import summarize
+from regard.comparison.suite import save_index, suite_tasks
 from regard.comparison.table import Comparison
 from regard.environment import find_device
 from regard.errors import UserError
@@ -101,6 +103,25 @@ def add_to_comparison(out: Path, runs: Sequence[Path]) -> Comparison:
         cells = [add_run(out, run, sweep.cell) for run in runs]
         _train(out, cells, partial(run_locally, jobs=1, log=out / LOG, device=sweep.cell.device))
         return summarize(out)
+
+
+def train_suite(
+    planned: Sequence[PlannedComparison], out: Path, *, jobs: int | None = None
+) -> Iterator[tuple[str, Comparison]]:
+    """Train one comparison after another; yield each with its task, and update the index.
+
+    Raises:
+        UserError: a task's folder holds something else; or as `train_comparison`.
+    """
+    for one in planned:
+        require_comparison(out / one.grid.task)
+    known = suite_tasks(out) if out.is_dir() else []
+    found = {task: Comparison.load(out / task) for task in known}
+    for one in planned:
+        task = one.grid.task
+        found[task] = train_comparison(one, out / task, jobs=jobs)
+        save_index(out, found)
+        yield task, found[task]
 
 
 def _is_outdated(cell: Cell, planned: Sequence[Cell]) -> bool:

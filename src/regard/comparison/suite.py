@@ -1,20 +1,25 @@
-"""Suites: several grids trained by one command, each in a folder named after its task."""
+"""Suites: several grids trained by one command, each in a folder named after its task.
 
-from collections.abc import Iterator, Sequence
+Doesn't import torch, which takes seconds.
+"""
+
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 
-from regard.comparison.folder import require_comparison
+from regard.comparison.export import interval
+from regard.comparison.folder import is_sweep
 from regard.comparison.grid import Axes, Grid, axis_values
-from regard.comparison.plan import PlannedComparison
-from regard.comparison.scheduler import train_comparison
-from regard.comparison.summary import save_index, suite_tasks
+from regard.comparison.page import summarize
 from regard.comparison.table import Comparison
 from regard.config import convert, parse_toml
 from regard.errors import UserError, alternatives
+from regard.files import write_file
 
+INDEX = "index.md"
+"""File in a suite's folder that links the pages of its tasks."""
 _FOLDER = files("regard.comparison") / "suites"
 
 
@@ -57,20 +62,36 @@ def load_suite(name: str) -> list[Grid]:
     ]
 
 
-def train_suite(
-    planned: Sequence[PlannedComparison], out: Path, *, jobs: int | None = None
-) -> Iterator[tuple[str, Comparison]]:
-    """Train one comparison after another; yield each with its task, and update the index.
+# Results
 
-    Raises:
-        UserError: a task's folder holds something else; or as `train_comparison`.
-    """
-    for one in planned:
-        require_comparison(out / one.grid.task)
-    known = suite_tasks(out) if out.is_dir() else []
-    found = {task: Comparison.load(out / task) for task in known}
-    for one in planned:
-        task = one.grid.task
-        found[task] = train_comparison(one, out / task, jobs=jobs)
-        save_index(out, found)
-        yield task, found[task]
+
+def summarize_suite(out: Path) -> dict[str, Comparison]:
+    """Write tables, pages and index of a suite's current results; return them by task."""
+    found = {task: summarize(out / task) for task in suite_tasks(out)}
+    save_index(out, found)
+    return found
+
+
+def suite_tasks(out: Path) -> list[str]:
+    """Return the tasks in a suite's folder, by name; none if it isn't one."""
+    if is_sweep(out):
+        return []
+    return sorted(path.name for path in out.iterdir() if is_sweep(path))
+
+
+def save_index(out: Path, found: Mapping[str, Comparison]) -> Path:
+    """Write the best row of each task with a link to its page, and return the file's path."""
+    lines = ["| task | best mean | score | cells that have ended |", "|---|---|---|---|"]
+    lines += [_index_line(task, comparison) for task, comparison in found.items()]
+    path = out / INDEX
+    write_file(path, ("\n".join(lines) + "\n").encode())
+    return path
+
+
+def _index_line(task: str, comparison: Comparison) -> str:
+    best = comparison.best()
+    values = ", ".join(str(best[path]) for path in comparison.sweep.over) if best else "–"
+    score = f"{comparison.score} {interval(best, 'test', '')}" if best else "–"
+    ended = sum(cell.outcome is not None for cell in comparison.cells)
+    cells = f"{ended} of {len(comparison.cells)}"
+    return f"| [{task}]({task}/report.html) | {values} | {score} | {cells} |"
