@@ -23,7 +23,6 @@ from regard.files import held_alone
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.text import packed
-from regard.training.estimate import estimate_training
 from regard.training.plan import Plan
 from regard.training.sources import text as text_source
 from tiny_tasks import CPU, SETTINGS
@@ -264,16 +263,16 @@ def test_an_estimate_is_of_all_steps(
 ) -> None:
     """Without the memory where it is unknown: on Windows it is NaN, for which JSON has no form."""
     plan = plan_text(lines, tmp_path / "run", recipe("training.steps=7200"))
-    needs = estimate_training(plan, CPU)
+    needs = plan.estimate(CPU)
     assert needs["hours"] == pytest.approx(2 * needs["seconds_per_step"])
     assert needs["memory_mb"] > 0
-    monkeypatch.setattr("regard.training.estimate.peak_memory_mb", lambda _: float("nan"))
-    assert estimate_training(plan, CPU).keys() == {"seconds_per_step", "hours"}
+    monkeypatch.setattr("regard.training.plan.peak_memory_mb", lambda _: float("nan"))
+    assert plan.estimate(CPU).keys() == {"seconds_per_step", "hours"}
 
 
 def test_an_estimate_in_float64_is_of_float64_weights(lines: Path, tmp_path: Path) -> None:
     plan = plan_text(lines, tmp_path / "run", recipe())
-    estimate_training(plan, ExecutionEnvironment.choose("cpu", "float64"))
+    plan.estimate(ExecutionEnvironment.choose("cpu", "float64"))
     assert {parameter.dtype for parameter in plan.run.model.parameters()} == {torch.float64}
 
 

@@ -333,9 +333,7 @@ def _execute(plan: "Plan", execution: _Execution, *, timed: bool = False) -> boo
     print_facts(facts)
     if dry_run:
         if timed:
-            from regard.training.estimate import estimate_training
-
-            needs = estimate_training(plan, chosen.environment)
+            needs = plan.estimate(chosen.environment)
             print_facts(needs)
             facts |= needs
         options.write_json(json_file, facts)

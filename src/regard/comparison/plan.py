@@ -28,7 +28,6 @@ from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names
 from regard.runs.recipe import CosineConfig, Recipe
-from regard.training.estimate import estimate_training
 from regard.training.plan import plan_training
 from regard.training.sources.choose import own_source
 
@@ -191,6 +190,6 @@ def _without_rate(recipe: Recipe) -> Recipe:
 def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, int | None, float]:
     """Return parameters, operations, state bytes and seconds of a training; nothing is written."""
     plan = plan_training(own_source(recipe), recipe, "estimate")
-    seconds = estimate_training(plan, environment)["seconds_per_step"] * plan.sampler.steps
+    seconds = plan.estimate(environment)["seconds_per_step"] * plan.sampler.steps
     operations = count_operations(plan, environment)
     return plan.run.n_parameters, operations, state_bytes(plan.run), seconds

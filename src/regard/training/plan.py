@@ -1,9 +1,10 @@
 """Plans of training: a run with its data, built and checked before a single step or file."""
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log
+from math import isfinite, log
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from regard.config import override, to_toml
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler, sequential_batches
-from regard.device import require_memory
+from regard.device import peak_memory_mb, require_memory
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, remove_unfinished, write_file
@@ -34,13 +35,16 @@ from regard.training.checkpoint import (
     require_checkpoint,
 )
 from regard.training.loop import ExecutionOptions, check_options, stops_early, train
+from regard.training.optimizers import make_optimizers
 from regard.training.processes import is_restart, join_processes
 from regard.training.sources.base import Datasets, Source
 from regard.training.sources.text import TextSource, stored_text, tokens_held, window_datasets
-from regard.training.step import mean_loss
+from regard.training.step import accumulate_gradients, best_parts, mean_loss
 
 EXAMPLE_CHARACTERS = 60
 """Largest number of characters of the example text of a run."""
+TIMED = 2
+"""Number of timed calls of an estimate, after an untimed one, which allocates memory."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,37 @@ class Plan:
         first, *_ = self.sampler.batch(0).split(parts)
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return {name: mean_loss(self.run.model, [first], ExecutionEnvironment.choose("cpu"))}
+
+    def estimate(self, environment: ExecutionEnvironment) -> dict[str, float]:
+        """Return seconds per step, hours without validation, and peak memory in MB, where known.
+
+        The gradients of one micro-batch and the update of the weights are timed. On a GPU, the
+        memory is that of the GPU. The updates change the model: don't execute the plan afterwards.
+        """
+        config, dtype = self.run.recipe.training, torch.float64 if environment.is_double else None
+        model = self.run.model.to(environment.device, dtype)
+        optimizers = make_optimizers(model, config, environment.dtype)
+        batch = self.sampler.batch(0)
+        parts = batch.split(best_parts(batch, environment, config.accumulation))
+
+        def update() -> None:
+            for optimizer in optimizers:
+                optimizer.step()
+
+        model.train()
+
+        def add_gradients() -> None:
+            last = parts[-1]
+            accumulate_gradients(model.loss, [last], last.n_targets, environment)
+
+        gradients = _mean_seconds(add_gradients, environment)
+        seconds = len(parts) * gradients + _mean_seconds(update, environment)
+        needs = {
+            "seconds_per_step": seconds,
+            "hours": seconds * self.sampler.steps / 3600,
+            "memory_mb": peak_memory_mb(environment.device),
+        }
+        return {name: value for name, value in needs.items() if isfinite(value)}
 
     def _parent_facts(self) -> dict[str, Any]:
         """Return the parent, and the names of new and dropped tensors."""
@@ -157,6 +192,22 @@ class Plan:
                 self.run.save_description()
         if self.continued and newest_checkpoint(path) is None:
             copy_checkpoint(self.continued, path)
+
+
+def _mean_seconds(call: Callable[[], object], environment: ExecutionEnvironment) -> float:
+    """Return the mean time of a call."""
+    call()
+    _wait(environment)
+    started = time.perf_counter()
+    for _ in range(TIMED):
+        call()
+    _wait(environment)
+    return (time.perf_counter() - started) / TIMED
+
+
+def _wait(environment: ExecutionEnvironment) -> None:
+    if environment.device.type == "cuda":
+        torch.cuda.synchronize(environment.device)
 
 
 def plan_training(
