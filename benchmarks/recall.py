@@ -23,8 +23,7 @@ from regard.evaluation.answers import answer
 from regard.experiments.birthplaces import Data
 from regard.files import write_file
 from regard.runs.run import Run, load
-from regard.text.clozes import clozes
-from regard.text.relevance import WORDS_BEFORE
+from regard.text.clozes import WORDS_BEFORE, clozes
 from regard.training.sources.documents import repetitions
 from regard.uncertainty.signals import quick_signals
 

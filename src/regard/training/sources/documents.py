@@ -16,10 +16,9 @@ from regard.errors import UserError
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.tasks.examples import Example, Examples, answered_examples, texts_of
-from regard.text.clozes import Cloze
+from regard.text.clozes import WORDS_BEFORE, Cloze, answers_by_title, relevance
 from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_corpus
-from regard.text.relevance import WORDS_BEFORE, answers_by_title, relevance
 from regard.text.tokenizer import (
     OutOfVocabularyError,
     Tokenizer,
