@@ -70,7 +70,7 @@ def test_costs_are_those_of_the_run(whole: Path) -> None:
     run, costs = Run.load(whole), outcome_of(whole).costs
     assert costs is not None
     assert costs.parameters == run.n_parameters
-    assert costs.state_bytes == state_bytes(run)
+    assert costs.state_bytes == state_bytes(run.model, run.recipe.model.context_length)
     assert costs.seconds > 0
     assert costs.tokens_per_second > 0
     matrices = [p for n, p in run.model.named_parameters() if p.dim() == 2 and "embed" not in n]

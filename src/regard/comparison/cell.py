@@ -14,7 +14,7 @@ from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
 from regard.files import decode_json, read_table
-from regard.models.builders import Embedder, LanguageModel
+from regard.models.builders import Embedder, LanguageModel, Model
 from regard.models.head_config import with_labels
 from regard.models.uninitialized import make_uninitialized
 from regard.operations import OperationCounter
@@ -188,7 +188,7 @@ def _costs(plan: Plan, progress: Progress, environment: ExecutionEnvironment) ->
     return Costs(
         parameters=run.n_parameters,
         operations=count_operations(plan, environment),
-        state_bytes=state_bytes(run),
+        state_bytes=state_bytes(run.model, run.recipe.model.context_length),
         seconds=round(progress.seconds, 3),
         tokens_per_second=round(progress.tokens / max(progress.seconds, 1e-9), 1),
         peak_memory_mb=round(memory, 1) if isfinite(memory) else None,
@@ -206,11 +206,11 @@ def count_operations(plan: Plan, environment: ExecutionEnvironment) -> int:
     return counter.total
 
 
-def state_bytes(run: Run) -> int | None:
+def state_bytes(model: Model, context_length: int) -> int | None:
     """Return the size of the decoding state of a full context; None if the model has none."""
-    if not isinstance(run.model, LanguageModel):
+    if not isinstance(model, LanguageModel):
         return None
-    return int(run.model.init_state(1, run.recipe.model.context_length).bytes)
+    return int(model.init_state(1, context_length).bytes)
 
 
 def _reset_peak(environment: ExecutionEnvironment) -> None:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import msgspec
 
+from regard.comparison.cell import state_bytes
 from regard.comparison.folder import Matching, plain_values, value_at
 from regard.comparison.grid import Combination, MatchedCost, Refused, distinct, same_value
 from regard.config import flatten, override
 from regard.errors import UserError
-from regard.models.builders import LanguageModel, make_model
+from regard.models.builders import make_model
 from regard.models.uninitialized import make_uninitialized
 from regard.runs.recipe import Recipe
 from regard.tasks.probes import ProbeConfig, number_tokenizer
@@ -108,9 +109,7 @@ def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
         model = make_uninitialized(recipe.model, recipe.head, vocabulary)
         return sum(parameter.numel() for parameter in model.parameters())
     model = make_model(recipe.model, recipe.head, vocabulary)
-    if not isinstance(model, LanguageModel):
-        return None
-    return int(model.init_state(1, recipe.model.context_length).bytes)
+    return state_bytes(model, recipe.model.context_length)
 
 
 def _of_model(values: Mapping[str, str]) -> dict[str, str]:

@@ -192,4 +192,5 @@ def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, 
     plan = plan_training(own_source(recipe), recipe, "estimate")
     seconds = plan.estimate(environment)["seconds_per_step"] * plan.sampler.steps
     operations = count_operations(plan, environment)
-    return plan.run.n_parameters, operations, state_bytes(plan.run), seconds
+    state = state_bytes(plan.run.model, recipe.model.context_length)
+    return plan.run.n_parameters, operations, state, seconds
