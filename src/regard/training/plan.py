@@ -197,17 +197,17 @@ class Plan:
 def _mean_seconds(call: Callable[[], object], environment: ExecutionEnvironment) -> float:
     """Return the mean time of a call."""
     call()
-    _wait(environment)
-    started = time.perf_counter()
+    started = _now(environment)
     for _ in range(TIMED):
         call()
-    _wait(environment)
-    return (time.perf_counter() - started) / TIMED
+    return (_now(environment) - started) / TIMED
 
 
-def _wait(environment: ExecutionEnvironment) -> None:
+def _now(environment: ExecutionEnvironment) -> float:
+    """Return the time, after a GPU has finished its work."""
     if environment.device.type == "cuda":
         torch.cuda.synchronize(environment.device)
+    return time.perf_counter()
 
 
 def plan_training(
