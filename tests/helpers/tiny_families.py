@@ -13,7 +13,6 @@ from regard.attention.score_config import BigBirdConfig
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds
 from regard.models.builders import (
-    HEADS,
     Classifier,
     ConditionedModel,
     Embedder,
@@ -38,6 +37,7 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.models.head_config import (
+    HEADS,
     ClassificationHeadConfig,
     EmbeddingHeadConfig,
     HeadConfig,

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.builders import (
-    HEADS,
     LanguageModel,
     MaskedLanguageModel,
     SequenceToSequence,
@@ -27,7 +26,11 @@ from regard.models.config import (
     TiedConfig,
     TransformerConfig,
 )
-from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
+from regard.models.head_config import (
+    HEADS,
+    ClassificationHeadConfig,
+    TokenClassificationHeadConfig,
+)
 from regard.models.seq2seq import EncoderDecoder
 from tiny_families import (
     COVERING,

@@ -40,6 +40,7 @@ from regard.models.head_config import (
     ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
     require_labels,
+    unfit_head,
 )
 from regard.models.heads import (
     ClassificationHead,
@@ -378,42 +379,7 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
             return Embedder(make_body(config, vocabulary), head)
         case ((DecoderConfig() | RecurrentConfig()), ReconstructionHeadConfig()):
             return Reconstructor(config, vocabulary)
-    raise _unfit(config, head)
-
-
-HEADS = {
-    "decoder": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
-    "perceiver": ("lm",),
-    "encoder": ("masked-lm", "classification", "token-classification", "embedding"),
-    "encoder-decoder": ("lm",),
-    "rnn": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
-    "rnn-encoder-decoder": ("lm",),
-    "fixed-window": ("lm",),
-}
-"""The heads that fit each family."""
-
-
-def require_head(config: ModelConfig, head: HeadConfig) -> None:
-    """Raise unless a head fits the family of a model.
-
-    Raises:
-        UserError: names the heads that fit the family, and the families that the head fits.
-    """
-    if _kind(head) not in HEADS[_kind(config)]:
-        raise _unfit(config, head)
-
-
-def _kind(config: ModelConfig | HeadConfig) -> str:
-    return str(config.__struct_config__.tag)
-
-
-def _unfit(config: ModelConfig, head: HeadConfig) -> UserError:
-    family, kind = _kind(config), _kind(head)
-    fitting = [name for name, heads in HEADS.items() if kind in heads]
-    return UserError(
-        f"head.kind={kind}: is no head for model.kind={family}, which takes "
-        f"{' or '.join(HEADS[family])}; {kind} fits {' or '.join(fitting)}"
-    )
+    raise unfit_head(config, head)
 
 
 def make_causal_body(config: CausalConfig, vocabulary: int) -> CausalBody:

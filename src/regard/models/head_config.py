@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from regard.config import Config, Count
 from regard.errors import UserError
+from regard.models.config import ModelConfig
 
 Pool = Literal["first", "mean", "last"]
 """Pooling of the hidden states of a text: the first, the mean of all, or the last."""
@@ -63,6 +64,42 @@ HeadConfig: TypeAlias = (
     | EmbeddingHeadConfig
     | ReconstructionHeadConfig
 )
+
+
+HEADS = {
+    "decoder": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
+    "perceiver": ("lm",),
+    "encoder": ("masked-lm", "classification", "token-classification", "embedding"),
+    "encoder-decoder": ("lm",),
+    "rnn": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
+    "rnn-encoder-decoder": ("lm",),
+    "fixed-window": ("lm",),
+}
+"""The heads that fit each family."""
+
+
+def require_head(config: ModelConfig, head: HeadConfig) -> None:
+    """Raise unless a head fits the family of a model.
+
+    Raises:
+        UserError: names the heads that fit the family, and the families that the head fits.
+    """
+    if _kind(head) not in HEADS[_kind(config)]:
+        raise unfit_head(config, head)
+
+
+def _kind(config: ModelConfig | HeadConfig) -> str:
+    return str(config.__struct_config__.tag)
+
+
+def unfit_head(config: ModelConfig, head: HeadConfig) -> UserError:
+    """Return the error for a head that does not fit the family of a model."""
+    family, kind = _kind(config), _kind(head)
+    fitting = [name for name, heads in HEADS.items() if kind in heads]
+    return UserError(
+        f"head.kind={kind}: is no head for model.kind={family}, which takes "
+        f"{' or '.join(HEADS[family])}; {kind} fits {' or '.join(fitting)}"
+    )
 
 
 def with_labels(head: HeadConfig, labels: tuple[str, ...]) -> HeadConfig:

@@ -22,7 +22,6 @@ from regard.models.builders import (
     LanguageModel,
     SequenceToSequence,
     TokenClassifier,
-    require_head,
 )
 from regard.models.head_config import (
     ClassificationHeadConfig,
@@ -30,6 +29,7 @@ from regard.models.head_config import (
     HeadConfig,
     LMHeadConfig,
     TokenClassificationHeadConfig,
+    require_head,
     with_labels,
 )
 from regard.runs.recipe import Recipe
