@@ -224,6 +224,31 @@ def test_broken_custom_mechanisms_are_refused(tmp_path: Path, body: str, says: s
         find(f"{path}:Own")
 
 
+DECLARED = (
+    HEAD.replace("Softmax", "Differential")
+    + """
+from regard.attention.config import AttentionConfig
+from regard.config import Config
+
+class OwnConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="own"):
+    supports = Own.supports
+
+    def build(self, shape):
+        return Own()
+"""
+)
+
+
+def test_declarations_of_other_queries_per_head_are_refused(tmp_path: Path) -> None:
+    """Tensors of such a layer failed to fit in its first call."""
+    kind = f"{write(tmp_path, DECLARED)}Config"
+    says = r"^.+:OwnConfig: queries_per_head is 1, but that of Own is 2; declare the same$"
+    with pytest.raises(UserError, match=says):
+        find(kind)
+    with pytest.raises(UserError, match=says):
+        tiny_model(attention=config_type(kind)())
+
+
 def test_two_queries_per_head_are_projected(tmp_path: Path) -> None:
     kind = write(tmp_path, HEAD.replace("Softmax", "Differential") + "    pass\n")
     model = tiny_model(attention=config_type(kind)())

@@ -129,22 +129,6 @@ class LayerShape:
 
 CHECKED_SHAPE = LayerShape(n_heads=4, n_kv_heads=4, n_value_heads=4, d_head=4, context_length=32)
 """Sizes of the layer for which the contract builds mechanisms."""
-CHECKED_LAYERS = 4
-"""Number of layers that the contract checks of a mechanism that depends on its layer index."""
-
-
-class _ObservedShape(LayerShape):
-    """A shape that records whether its layer index is read, except for a seed."""
-
-    is_layer_read = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "layer":
-            object.__setattr__(self, "is_layer_read", True)
-        return super().__getattribute__(name)
-
-    def seeded(self, seed: int) -> int:
-        return CHECKED_SHAPE.seeded(seed)
 
 
 class AttentionConfig(OpenConfig):
@@ -200,6 +184,19 @@ class AttentionConfig(OpenConfig):
         """Number of queries that the layer projects for each head; 0: queries have width 0."""
         return 1
 
+    def require_same_queries(self, mechanism: "Attention") -> None:
+        """Raise unless a mechanism takes the queries that the layer projects.
+
+        Raises:
+            UserError: names both numbers.
+        """
+        projected, taken = self.queries_per_head, mechanism.queries_per_head
+        if projected not in (0, taken):
+            raise UserError(
+                f"{self.called}: queries_per_head is {projected}, but that of "
+                f"{type(mechanism).__name__} is {taken}; declare the same"
+            )
+
     def rotary_width(self, d_head: int) -> int:
         """Return the width of the vectors that rotary positions rotate."""
         return d_head
@@ -227,13 +224,6 @@ class AttentionConfig(OpenConfig):
     def example(cls, shape: LayerShape = CHECKED_SHAPE) -> "Attention":
         """Build the small mechanism that the contract checks."""
         return cls(**cls.check_options).build(shape)
-
-    @classmethod
-    def checked_layers(cls) -> int:
-        """Return the number of layers to check: 1 unless the mechanism depends on its layer."""
-        shape = _ObservedShape(**vars(CHECKED_SHAPE))
-        cls.example(shape)
-        return CHECKED_LAYERS if shape.is_layer_read else 1
 
     @classmethod
     def struct(cls, kind: str) -> type[Config]:

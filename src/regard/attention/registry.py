@@ -4,7 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from regard.attention.config import AttentionConfig, config_type, known_kinds
+from regard.attention.config import (
+    CHECKED_SHAPE,
+    AttentionConfig,
+    LayerShape,
+    config_type,
+    known_kinds,
+)
 from regard.errors import RegardError, UserError, typed_message
 
 if TYPE_CHECKING:
@@ -21,6 +27,8 @@ FEATURES = {
     "decodes": "decoding",
 }
 """The features that tables show: a title, and a field of `Mask` or of `Support`."""
+CHECKED_LAYERS = 4
+"""Number of layers that the contract checks of a mechanism that depends on its layer index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +59,11 @@ def find(kind: str) -> Mechanism:
 
     Raises:
         UserError: there is none, it can't be built from its defaults, or it declares other
-            features than its configuration.
+            features or queries than its configuration.
     """
     config = cast(type[AttentionConfig], config_type(kind))
     try:
-        type_ = type(config.example())
+        mechanism = config.example()
     except TypeError as error:
         raise UserError(
             f"{kind}: {error}; give it a default, or set it in a class attribute check_options"
@@ -64,16 +72,39 @@ def find(kind: str) -> Mechanism:
         raise
     except Exception as error:  # a custom configuration may raise anything
         raise UserError(f"{kind} can't be built: {typed_message(error)}") from error
+    type_ = type(mechanism)
     if type_.supports != config.supports:
         raise UserError(f"{kind}: {type_.__name__}.supports is not that of {config.__name__}")
+    config(**config.check_options).require_same_queries(mechanism)
     return Mechanism(
         name=kind,
         config=config,
         type=type_,
         example=config.example,
         reference=getattr(type_, "reference", None),
-        layers=config.checked_layers(),
+        layers=_checked_layers(config),
     )
+
+
+class _ObservedShape(LayerShape):
+    """A shape that records whether its layer index is read, except for a seed."""
+
+    is_layer_read = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "layer":
+            object.__setattr__(self, "is_layer_read", True)
+        return super().__getattribute__(name)
+
+    def seeded(self, seed: int) -> int:
+        return CHECKED_SHAPE.seeded(seed)
+
+
+def _checked_layers(config: type[AttentionConfig]) -> int:
+    """Return the number of layers to check: 1 unless the mechanism depends on its layer."""
+    shape = _ObservedShape(**vars(CHECKED_SHAPE))
+    config.example(shape)
+    return CHECKED_LAYERS if shape.is_layer_read else 1
 
 
 def mechanisms() -> dict[str, Mechanism]:

@@ -127,6 +127,7 @@ class SelfAttention(nn.Module):
         self.make_projections(config)
         shape = shape_of(config, layer)
         self.attention = config.attention.build(shape)
+        config.attention.require_same_queries(self.attention)
         gates = self.attention.gates
         self.gating = config.attention.build_gating(gates, config.d_model, shape)
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
