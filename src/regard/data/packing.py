@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Int64, Integer
 
-from regard.data import IGNORE
+from regard.data import IGNORE, require_vocabulary
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat, interleave
 from regard.errors import UserError
 
@@ -125,11 +125,7 @@ class PackedDocuments(Dataset):
         )
         before, size = len(self._prefix), end - start
         ids = self._ids[start + max(first - before, 0) : min(start + max(last - before, 0), end)]
-        if len(ids) and int(ids.max()) >= self._vocabulary:
-            raise UserError(
-                f"{self._path}: holds the id {int(ids.max())}, but the tokenizer has "
-                f"{self._vocabulary} ids; delete the packed corpus, and pack it again"
-            )
+        require_vocabulary(ids, self._vocabulary, self._path)
         behind = [max(place - before - size, 0) for place in (first, last)]
         return np.concatenate(
             [self._prefix[first:last], ids.astype(int), self._suffix[slice(*behind)]]

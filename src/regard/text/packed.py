@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Integer
 from msgspec.structs import force_setattr
 
+from regard.data import REPACK, require_vocabulary
 from regard.errors import UserError
 from regard.files import changed_file, decode_json, fingerprint_of, publish
 from regard.text.config import TokenizerConfig
@@ -51,8 +52,6 @@ if TYPE_CHECKING:  # processes that pack need no torch
 PACKED_FORMAT = 2
 Split: TypeAlias = Literal["training", "validation"]
 SPLITS: tuple[Split, Split] = ("training", "validation")
-REPACK = "delete the packed corpus, and pack it again"
-"""Repair of a damaged one: packing leaves a folder that holds a corpus as it is."""
 CHECKED = 2**24
 """Largest number of ids of a split that are checked when it is opened, evenly spaced."""
 SAMPLE_BYTES = 100_000_000
