@@ -13,19 +13,18 @@ if TYPE_CHECKING:
     from regard.positions.absolute import shift_matrix as shift_matrix
     from regard.positions.bias import Alibi as Alibi
     from regard.positions.bias import RelativeBias as RelativeBias
+    from regard.positions.bias import ShawVectors as ShawVectors
     from regard.positions.bias import T5Bias as T5Bias
     from regard.positions.rotary import DynamicRotary as DynamicRotary
     from regard.positions.rotary import Rotary as Rotary
     from regard.positions.rotary import frequencies as frequencies
     from regard.positions.rotary import llama3_frequencies as llama3_frequencies
     from regard.positions.rotary import rotate as rotate
-    from regard.positions.vectors import ShawVectors as ShawVectors
 
 _NAMES = {
     "absolute": "Learned OneHot Sinusoidal shift_matrix",
-    "bias": "Alibi RelativeBias T5Bias",
+    "bias": "Alibi RelativeBias ShawVectors T5Bias",
     "rotary": "DynamicRotary Rotary frequencies llama3_frequencies rotate",
-    "vectors": "ShawVectors",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
