@@ -221,13 +221,10 @@ def test_bad_arguments_are_refused() -> None:
 
 
 BATCH, HEADS, QUERIES, D, E = 2, 2, 3, 4, 5
-few = settings(max_examples=30)
-
 seeds = st.integers(0, 2**32 - 1)
 clips = st.integers(0, 4)
 rows = st.lists(st.integers(0, 9), min_size=QUERIES, max_size=QUERIES)
 batches = st.lists(rows, min_size=BATCH, max_size=BATCH)
-places = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 
 
 def shaw(clip: int) -> ShawVectors:
