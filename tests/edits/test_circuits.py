@@ -12,7 +12,7 @@ from regard.data.batch import Batch, PaddedIds
 from regard.edits.effects import effects
 from regard.edits.faithfulness import faithfulness
 from regard.edits.found import Effects
-from regard.edits.head_gates import gate_importance
+from regard.edits.head_importance import gate_importance
 from regard.edits.paths import paths
 from regard.models.config import DecoderConfig
 from regard.models.head_config import LMHeadConfig

@@ -10,8 +10,12 @@ import regard
 from regard import edits
 from regard.data.batch import Batch
 from regard.edits.apply import edited
-from regard.edits.head_gates import gate_importance
-from regard.edits.head_importance import ablation_importance, gradient_importance, loss_of
+from regard.edits.head_importance import (
+    ablation_importance,
+    gate_importance,
+    gradient_importance,
+    loss_of,
+)
 from regard.errors import NonFiniteError, UnsupportedError
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.perplexity import NOTHING_DRAWN, TextScore, text_dataset

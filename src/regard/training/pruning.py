@@ -13,11 +13,11 @@ import torch
 
 from regard.data.batch import Batch, Dataset, evaluation_batches
 from regard.data.causal import Questions
-from regard.edits.head_gates import gate_importance
 from regard.edits.head_importance import (
     GroupLayer,
     Importance,
     ablation_importance,
+    gate_importance,
     gradient_importance,
     group_layers,
     loss_of,

@@ -9,14 +9,14 @@ from regard import edits
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds
 from regard.edits.apply import edited
-from regard.edits.head_gates import (
+from regard.edits.head_importance import (
     gate_importance,
     gated_loss,
+    loss_of,
     mean_worth,
     open_probability,
     sampled_gates,
 )
-from regard.edits.head_importance import loss_of
 from tiny_edited import mechanism_run
 
 BATCH = Batch(
