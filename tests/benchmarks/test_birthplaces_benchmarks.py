@@ -14,8 +14,7 @@ from plans import plan_pretraining
 from regard.config import override
 from regard.experiments.birthplaces import Data
 from regard.runs.recipes import RECIPES
-from regard.tasks.world import WorldConfig, make_world
-from regard.tasks.world_files import save_world
+from regard.tasks.world import WorldConfig, make_world, save_world
 
 SCORE = {"seed": 0, "accuracy": 0.5, "steps": 600, "training_seconds": 90.0}
 TINY = ["training.steps=2", "tokenizer.kind=words", "model.d_model=16", "model.n_layers=1"]

@@ -12,8 +12,7 @@ from torch import equal
 
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
-from regard.tasks.world import WorldConfig, make_world
-from regard.tasks.world_files import save_world
+from regard.tasks.world import WorldConfig, make_world, save_world
 from regard.training.loop import ExecutionOptions
 from regard.training.optimizers import clip_gradients
 from regard.training.plan import plan_training

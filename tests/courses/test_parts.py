@@ -20,8 +20,7 @@ from regard.studies.figure import Chart
 from regard.studies.quiz.checks import Draw, followed, nan_after_a_step
 from regard.studies.recurrent.backpropagation import INFINITE
 from regard.studies.registry import find_study
-from regard.tasks.world import WorldConfig, make_world
-from regard.tasks.world_files import save_world
+from regard.tasks.world import WorldConfig, make_world, save_world
 
 ROOT = Path(__file__).parents[2]
 PARTS = all_parts()

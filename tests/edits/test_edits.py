@@ -20,7 +20,7 @@ from regard.edits.activations import activations, text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits, zero
 from regard.edits.sites import PAIRS, sites
-from regard.edits.words import word_positions
+from regard.edits.tokens import word_positions
 from regard.errors import UserError
 from regard.explorer.look import look
 from regard.runs.run import Run

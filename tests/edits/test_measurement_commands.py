@@ -12,8 +12,8 @@ from regard.edits.effects import effects
 from regard.edits.faithfulness import Faithfulness, faithfulness
 from regard.edits.found import Effects
 from regard.edits.lens import lens
+from regard.edits.metrics import read_pairs
 from regard.edits.page import Measured
-from regard.edits.pairs import read_pairs
 from regard.edits.paths import Paths, paths
 from regard.runs.run import Run
 from tiny import PEOPLE, Command, Outcome, refused, succeeded

@@ -30,8 +30,7 @@ from regard.experiments.birthplaces import (
 from regard.experiments.birthplaces_report import birthplaces_report
 from regard.experiments.stages import choose_stages
 from regard.tasks.examples import Example
-from regard.tasks.world import WorldConfig, make_world
-from regard.tasks.world_files import save_world
+from regard.tasks.world import WorldConfig, make_world, save_world
 from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
 

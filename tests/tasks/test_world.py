@@ -3,7 +3,9 @@
 import hashlib
 import re
 from collections import Counter, defaultdict
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,9 @@ from scipy.stats import chisquare
 from regard.config import override
 from regard.errors import UserError
 from regard.tasks import names
-from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
+from regard.tasks.examples import read_questions
+from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world, save_world
+from regard.text.corpus import read_corpus
 
 GOLDEN = "ab8a6d5249522d5ef42109e435dfcd96f14a3e8a66e0c938356e7c477e6ded26"
 """sha256 of the default world: the same on every platform and in every process, for ever."""
@@ -242,3 +246,59 @@ def test_a_bad_setting_is_named_with_what_is_allowed(setting: str, allowed: str)
 def test_settings_at_their_bounds_make_a_world(settings: list[str]) -> None:
     world = make_world(override(WorldConfig(biographies=1, absent=0), settings))
     assert world.documents
+
+
+# Files
+
+
+@pytest.fixture(scope="module")
+def small() -> World:
+    return make_world(WorldConfig(people=90, absent=20, biographies=2))
+
+
+@pytest.fixture(scope="module")
+def saved(small: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("world") / "deep" / "world"
+    save_world(small, path)
+    return path
+
+
+def test_the_corpus_is_the_documents_a_line_each(small: World, saved: Path) -> None:
+    read = read_corpus([saved / "wiki.txt"])
+    assert [document.text for document in read] == list(small.documents)
+
+
+def test_questions_are_those_of_each_group(small: World, saved: Path) -> None:
+    groups = {
+        "birth_places_train.tsv": small.questions("qa_train", QUESTIONS),
+        "birth_dev.tsv": small.questions("text_only"),
+        "birth_test_inputs.tsv": small.questions("absent"),
+    }
+    for name, expected in groups.items():
+        read = [(one.text, one.answer) for one in read_questions(saved / name)]
+        assert read == [(one.text, one.answer) for one in expected]
+
+
+def test_the_truth_about_everyone_is_kept(small: World, saved: Path) -> None:
+    lines = (saved / "people.jsonl").read_bytes().splitlines()
+    assert [msgspec.json.decode(line, type=Person) for line in lines] == list(small.people)
+
+
+def test_saving_is_exact(small: World, saved: Path, tmp_path: Path) -> None:
+    tmp_path.joinpath("empty").mkdir()
+    save_world(small, tmp_path / "empty")
+    for path in saved.iterdir():
+        assert (tmp_path / "empty" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_place_that_holds_something_is_left_alone(small: World, tmp_path: Path) -> None:
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_text("mine", encoding="utf-8")
+    folder.mkdir()
+    (folder / "wiki.txt").write_text("mine", encoding="utf-8")
+    for out in (file, folder):
+        with pytest.raises(UserError, match=r"choose another --out"):
+            save_world(small, out)
+    assert file.read_text(encoding="utf-8") == "mine"
+    assert [path.name for path in folder.iterdir()] == ["wiki.txt"]
+    assert (folder / "wiki.txt").read_text(encoding="utf-8") == "mine"

@@ -81,8 +81,7 @@ def world(out: Path, settings: tuple[str, ...]) -> None:
     order=permuted, place-first or place-last, seed=N.
     """
     from regard.config import override
-    from regard.tasks.world import WorldConfig, make_world
-    from regard.tasks.world_files import save_world
+    from regard.tasks.world import WorldConfig, make_world, save_world
 
     made = make_world(override(WorldConfig(), settings))
     save_world(made, out)

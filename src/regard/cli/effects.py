@@ -140,7 +140,7 @@ def _report(
     **loading: Any,
 ) -> None:
     """Measure a model on a file of pairs, and report it."""
-    from regard.edits.pairs import read_pairs
+    from regard.edits.metrics import read_pairs
 
     read = read_pairs(pairs)
     run = open_run(model, **loading)

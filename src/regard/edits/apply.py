@@ -29,8 +29,7 @@ from regard.edits.edit import (
 )
 from regard.edits.places import attention_layers, in_turn, intercept_places
 from regard.edits.sites import PAIRS, Site, find_site, sites
-from regard.edits.tokens import Hook, Prompt, Tokens
-from regard.edits.words import chosen_positions
+from regard.edits.tokens import Hook, Prompt, Tokens, chosen_positions
 from regard.errors import UnsupportedError, UserError
 from regard.runs.run import Run
 

@@ -33,8 +33,7 @@ from regard.experiments.stages import Stages, text_only
 from regard.metrics import Interval, accuracy
 from regard.runs.run import Run
 from regard.tasks.examples import majority_answer, read_answered
-from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world
-from regard.tasks.world_files import save_world
+from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world, save_world
 from regard.text.corpus import read_corpus
 from regard.training.loggers import Logger, Record
 from regard.training.loop import ExecutionOptions, InterruptedTraining

@@ -1,4 +1,4 @@
-"""Tensors of studies: random draws, matrices as parameters, numerical derivatives, errors."""
+"""Tensors of studies: random draws and models, matrices as parameters, derivatives, errors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,11 +7,12 @@ from typing import TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import UserError
 
 T = TypeVar("T")
+M = TypeVar("M", bound=nn.Module)
 Rows = tuple[tuple[float, ...], ...]
 """A matrix as a parameter."""
 
@@ -46,6 +47,23 @@ def seeded(make: Callable[[], T], seed: int) -> T:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return make()
+
+
+def untrained(make: Callable[[], M], seed: int) -> M:
+    """Return a float64 model without dropout and gradients, whose layers keep the size of inputs.
+
+    With the usual initial weights, attention is almost uniform; these weights have visible effects.
+    """
+    model = seeded(make, seed)  # its weights are replaced
+    draw = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            if parameter.ndim > 1:
+                inputs = module.in_features if isinstance(module, nn.Linear) else 1
+                nn.init.normal_(parameter, std=inputs**-0.5, generator=draw)
+            elif isinstance(module, nn.Linear):
+                nn.init.zeros_(parameter)
+    return model.double().eval().requires_grad_(False)
 
 
 def matrix(

@@ -17,8 +17,8 @@ from regard.models.transformer import Decoder, Encoder, Transformer
 from regard.positions.config import PositionsConfig, T5BiasConfig
 from regard.studies.figure import Line, bar_chart, chart, figure, series
 from regard.studies.finding import at_least, at_most, informational
-from regard.studies.random_models import untrained
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import untrained
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 from regard.training.optimizers import Adam

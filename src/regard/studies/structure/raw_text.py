@@ -22,8 +22,8 @@ from regard.positions.config import PositionsConfig
 from regard.studies.figure import Line, bar_chart, figure, heat_map
 from regard.studies.finding import at_least, at_most, equal, table
 from regard.studies.positions.permutation import KINDS
-from regard.studies.random_models import untrained
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import untrained
 from regard.text.config import CharactersConfig, SpecialTokensConfig, WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
