@@ -33,10 +33,10 @@ import torch
 from measure import MASK
 from peers import VOCABULARY
 
+from regard.explorer.adapters import with_layer_context
 from regard.explorer.attention_maps import Panel, gather_maps
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import View
-from regard.explorer.run_adapter import with_layer_context
 from regard.models.config import EncoderConfig
 from regard.models.transformer import Encoder
 

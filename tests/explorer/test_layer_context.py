@@ -11,6 +11,7 @@ from regard.attention import Bias
 from regard.attention.config import SoftmaxConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.attention.score_config import DifferentialConfig, GatedSoftmaxConfig
+from regard.explorer.adapters import with_layer_context
 from regard.explorer.attention_maps import (
     AttentionMap,
     Panel,
@@ -21,7 +22,6 @@ from regard.explorer.attention_maps import (
 )
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import serialize
-from regard.explorer.run_adapter import with_layer_context
 from regard.models.builders import make_model
 from regard.models.config import RecurrentEncoderDecoderConfig
 from regard.models.head_config import LMHeadConfig

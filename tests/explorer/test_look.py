@@ -10,12 +10,12 @@ from regard import edits
 from regard.decoding.generate import encode_prompts
 from regard.errors import UserError
 from regard.evaluation.tasks import label
+from regard.explorer.adapters import RunAdapter
 from regard.explorer.attention_maps import ANSWER
 from regard.explorer.head_scores import entropy
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
 from regard.explorer.page import page
-from regard.explorer.run_adapter import RunAdapter
 from regard.files import inert
 from regard.positions.config import RotaryConfig
 from regard.runs.run import Run

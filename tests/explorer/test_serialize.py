@@ -19,11 +19,11 @@ from regard.attention.recurrent_config import (
 )
 from regard.errors import UserError
 from regard.explorer import page as pages
+from regard.explorer.adapters import with_layer_context
 from regard.explorer.attention_maps import Panel, choose, gather_maps, parse_index_ranges
 from regard.explorer.head_scores import blocks
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import pack, page, serialize
-from regard.explorer.run_adapter import with_layer_context
 from regard.positions.config import AlibiConfig
 from tiny_models import tiny_model
 

@@ -224,7 +224,7 @@ def test_a_failing_model_shows_its_reason_and_the_server_lives_on(
     method, extend = "regard.models.builders.LanguageModel.extend", LanguageModel.extend
     writing = request_body(max_new_tokens=9)
     with monkeypatch.context() as patched:
-        patched.setattr("regard.explorer.run_adapter.capture_attention", fail)
+        patched.setattr("regard.explorer.adapters.capture_attention", fail)
         patched.setattr(method, fail)
         for place, body in (("/look", request_body()), ("/generate", writing)):
             answer = page.post(place, json=body)

@@ -10,10 +10,9 @@ import torch
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits, as_edits
 from regard.errors import UserError
-from regard.explorer.adapters import HUGGING_FACE, Adapter
+from regard.explorer.adapters import HUGGING_FACE, Adapter, RunAdapter, untrained_run
 from regard.explorer.attention_maps import AttentionMap, Panel, PositionInfo
 from regard.explorer.page import View
-from regard.explorer.run_adapter import RunAdapter, untrained_run
 from regard.huggingface.convert.folder import read_folder
 from regard.models.builders import SequenceToSequence
 from regard.runs.recipe import require_run
