@@ -39,9 +39,9 @@ class State(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RowState:
-    """Base of states whose fields are tensors by row, other states, or sequences of these.
+    """Base of states whose fields are tensors by row, masks, other states, sequences, or numbers.
 
-    Other fields count 0 bytes; states that have some override `reorder`.
+    Masks and numbers count 0 bytes; numbers are those of all rows.
     """
 
     @property
@@ -70,9 +70,11 @@ def _bytes(x: Any) -> int:
 def _select(x: Any, rows: Int[Tensor, " rows"]) -> Any:
     if isinstance(x, Sequence):
         return [_select(one, rows) for one in x]
-    if x is None or isinstance(x, Tensor):
-        return x if x is None else x[rows]
-    return x.reorder(rows)
+    if x is None or isinstance(x, int):
+        return x
+    if isinstance(x, Tensor):
+        return x[rows]
+    return x.rows(rows) if isinstance(x, Mask) else x.reorder(rows)
 
 
 def last_real(

@@ -381,8 +381,7 @@ def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> 
     if barred is None and not {"scores", "weights"} & hooks.keys():
         return call.compute()
     if isinstance(mechanism, ScoreAttention) and (barred is not None or "scores" in hooks):
-        given: dict[str, Any] = {"mask": call.mask, "bias": call.bias, "gates": call.gates}
-        scores, allowed = mechanism.masked_scores(call.query, call.key, **given)
+        scores, allowed = mechanism.masked_scores(call.query, call.key, **call.options)
         if barred is not None:
             allowed = ~barred if allowed is None else allowed & ~barred
         scores = hooks["scores"](scores, queries, keys) if "scores" in hooks else scores

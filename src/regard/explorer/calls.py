@@ -5,7 +5,7 @@ encoded memory. It computes the call on the model's own kernel, or changes it fi
 weights are computed only if the handler asks for them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +57,11 @@ class AttentionInputs:
     gates: Gates
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of the call."""
+        return {"mask": self.mask, "bias": self.bias, "gates": self.gates}
+
+    @property
     def positions(self) -> tuple[QueryPositions, KeyPositions]:
         """Positions of the queries and of the keys."""
         keys, device = self.key.shape[2], self.key.device
@@ -105,8 +110,7 @@ class AttentionCall(AttentionInputs):
         self.require_weights()
         if self.given_weights is not None:
             return self.given_weights
-        given: dict[str, Any] = {"mask": self.mask, "bias": self.bias, "gates": self.gates}
-        return self.mechanism.weights(self.query, self.key, **given)
+        return self.mechanism.weights(self.query, self.key, **self.options)
 
     def output_from(self, weights: Weights) -> Outputs:
         """Return the output for these weights, in the dtype of the values."""
@@ -189,8 +193,7 @@ class _Handled:
             return call.compute()
 
     def _kernel(self, call: AttentionCall) -> Tensor:
-        given: dict[str, Any] = {"mask": call.mask, "bias": call.bias, "gates": call.gates}
-        out: Tensor = self._forward(call.query, call.key, call.value, **given)
+        out: Tensor = self._forward(call.query, call.key, call.value, **call.options)
         return out
 
     def forward(
@@ -279,11 +282,6 @@ class ReadMemory(RowState):
         """Number of tokens of each row."""
         return self.encoded.length
 
-    def reorder(self, rows: Tensor) -> "ReadMemory":
-        """Return the memory of the given rows; a row may occur several times."""
-        mask = None if self.mask is None else self.mask.rows(rows)
-        return ReadMemory(self.encoded.reorder(rows), self.key[rows], self.value[rows], mask)
-
 
 @dataclass(frozen=True, eq=False)
 class History(RowState):
@@ -292,14 +290,9 @@ class History(RowState):
     Rows with fewer tokens repeat their last one.
     """
 
-    tokens: tuple[Float[Tensor, "batch heads n *d"], ...]
+    tokens: Sequence[Float[Tensor, "batch heads n *d"]]
     length: Int[Tensor, " batch"]
     window_size: int | None
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> "History":
-        """Return the state of the given rows, in that order; a row may occur several times."""
-        tokens = tuple(x[rows] for x in self.tokens)
-        return History(tokens, self.length[rows], self.window_size)
 
     def append(
         self,

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from math import log, log1p
 from statistics import fmean
 from typing import TypeAlias
@@ -346,8 +346,8 @@ def semantic_entropy(sampled: Sequence[str]) -> float:
 
 def agreement(answers: Sequence[str]) -> float:
     """Return the share of pairs of answers that are the same; 1 for a single answer."""
-    pairs = [(a, b) for i, a in enumerate(answers) for b in answers[i + 1 :]]
-    return sum(a == b for a, b in pairs) / len(pairs) if pairs else 1.0
+    same = [a == b for a, b in combinations(answers, 2)]
+    return fmean(same) if same else 1.0
 
 
 def answer_rows(
