@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.huggingface.convert.choose import choose_tokenizer
+from regard.errors import UserError
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.text.pack import pack_files
@@ -58,3 +58,31 @@ def pack(
     out = Path(out)
     pack_files([Path(path) for path in paths], out, track_text, spec, tokenizer=known, jobs=jobs)
     return open_packed(out)
+
+
+# Choice of a tokenizer
+
+_TRAINED = ("characters", "words", "byte-pairs")
+"""Kinds of tokenizers to train on a text."""
+
+
+def choose_tokenizer(value: str | Path) -> tuple[list[str], Tokenizer | None]:
+    """Return the settings of a tokenizer to train, or a loaded tokenizer.
+
+    Raises:
+        UserError: `value` is neither a kind of tokenizer nor the place of one.
+    """
+    kind, colon, size = str(value).partition(":")
+    if kind in _TRAINED:
+        if colon and not (kind == "byte-pairs" and size.isdecimal()):
+            raise UserError(f"--tokenizer {value}: takes no such size; write byte-pairs:32000, say")
+        return [f"tokenizer.kind={kind}", *([f"tokenizer.size={size}"] if colon else [])], None
+    if kind != "hf" and not Path(value, "tokenizer.json").is_file():
+        kinds = ", ".join(_TRAINED)
+        raise UserError(
+            f"--tokenizer {value}: there is no {value}/tokenizer.json; name a run, hf:PATH, or a "
+            f"kind: {kinds}, with its size as in byte-pairs:32000"
+        )
+    from regard.huggingface.convert.folder import load_tokenizer  # needs torch
+
+    return [], load_tokenizer(str(value))

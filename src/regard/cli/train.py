@@ -72,7 +72,7 @@ def pretrain(
     Settings follow as section.field=value, such as model.n_layers=6.
     """
     from regard.corpus.index import NO_INDEX, RUN_INDEX, can_index
-    from regard.huggingface.convert.choose import choose_tokenizer
+    from regard.packing import choose_tokenizer
     from regard.training.plan import plan_training
     from regard.training.sources.choose import choose_text
 
@@ -188,8 +188,8 @@ def train(
     example; a tenth of the rows is held out for `regard evaluate`. Settings follow as
     section.field=value.
     """
-    from regard.huggingface.convert.choose import choose_tokenizer
     from regard.huggingface.convert.folder import load_start
+    from regard.packing import choose_tokenizer
     from regard.training.plan import plan_more_steps, plan_training
     from regard.training.sources.choose import choose_source
 
