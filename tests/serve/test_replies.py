@@ -15,7 +15,7 @@ from regard.corpus.index import RUN_INDEX
 from regard.evaluation.answers import answer
 from regard.runs.run import Run
 from regard.runs.training_text import open_run_index
-from regard.serve.replies import SHOWN
+from regard.serve.handlers import SHOWN
 from regard.serve.schemas import MAX_CHARACTERS
 from regard.tasks.examples import Example
 from regard.uncertainty.calibration import calibrate_run, load_calibration, save_calibration

@@ -21,7 +21,6 @@ from regard.serve import handlers
 from regard.serve.available_models import AvailableModel, model_info
 from regard.serve.errors import BusyError, ModelFailedError, ShutdownError
 from regard.serve.models import ModelCache, ModelKey
-from regard.serve.replies import reply_data
 from regard.serve.schemas import (
     AskRequest,
     DetailRequest,
@@ -113,7 +112,7 @@ class Endpoints:
     def _ask(self, body: AskRequest) -> dict[str, Any]:
         return self._cache.use(
             ModelKey(body.model),
-            lambda model: reply_data(model, self._available[body.model].path, body),
+            lambda model: handlers.reply_data(model, self._available[body.model].path, body),
         )
 
     def _use(self, inputs: ModelInput, job: Callable[[Run | Adapter], T]) -> T:
