@@ -77,6 +77,9 @@ class RandomFeaturesConfig(KernelConfig, frozen=True):
 
     drawn: ClassVar[str]
     """Name of the class in `feature_maps`."""
+    time: ClassVar = "n·2m·d"
+    state: ClassVar = "2m·d"
+    paper: ClassVar = "Choromanski et al., 2021"
 
     features: Positive = 64
     """Number of random directions."""
@@ -95,8 +98,6 @@ class FourierConfig(RandomFeaturesConfig, frozen=True, tag_field="kind", tag="fo
     """Kernel attention with random Fourier features of the Gaussian kernel."""
 
     drawn: ClassVar = "Fourier"
-    time: ClassVar = "n·2m·d"
-    state: ClassVar = "2m·d"
     paper: ClassVar = "Rahimi & Recht, 2007"
     check_options: ClassVar[Mapping[str, Any]] = {"features": 256}
     check_inputs: ClassVar = (-0.5, 0.5)
@@ -113,7 +114,6 @@ class FavorPositiveConfig(
     drawn: ClassVar = "FavorPositive"
     time: ClassVar = "n·m·d"
     state: ClassVar = "m·d"
-    paper: ClassVar = "Choromanski et al., 2021"
     check_options: ClassVar[Mapping[str, Any]] = {"features": 6}
 
 
@@ -123,9 +123,6 @@ class FavorTrigonometricConfig(
     """Kernel attention with trigonometric random features; weights may be negative."""
 
     drawn: ClassVar = "FavorTrigonometric"
-    time: ClassVar = "n·2m·d"
-    state: ClassVar = "2m·d"
-    paper: ClassVar = "Choromanski et al., 2021"
     check_options: ClassVar[Mapping[str, Any]] = {"features": 256}
     check_inputs: ClassVar = (-0.5, 0.5)
 
@@ -136,7 +133,4 @@ class FavorHyperbolicConfig(
     """Kernel attention with hyperbolic random features of the softmax kernel."""
 
     drawn: ClassVar = "FavorHyperbolic"
-    time: ClassVar = "n·2m·d"
-    state: ClassVar = "2m·d"
-    paper: ClassVar = "Choromanski et al., 2021"
     check_options: ClassVar[Mapping[str, Any]] = {"features": 6}
