@@ -413,12 +413,7 @@ def _open_split(path: Path, name: Split, header: Header) -> DocumentTokens:
     if len(starts) and not (starts[0] == 0 and starts[-1] <= len(ids) and ascends):
         raise UserError(f"{path}/{name}.starts: is damaged; {REPACK}")
     for block in _spread_blocks(ids):
-        highest = int(block.max(initial=0))
-        if highest >= header.vocabulary:
-            raise UserError(
-                f"{path}/{name}.bin: holds the id {highest}, but the tokenizer has "
-                f"{header.vocabulary} ids; {REPACK}"
-            )
+        require_vocabulary(block, header.vocabulary, path / f"{name}.bin")
     return DocumentTokens(ids, starts, header.vocabulary, path / f"{name}.bin")
 
 
