@@ -113,7 +113,7 @@ def test_in_any_steps_it_is_causal_attention_of_the_whole(
         KernelAttention(Elu()),
         MoBA(block_size=1, blocks=1),
         SlidingWindow(size=1, block_size=1),
-        BigBird(block_size=1, window=1, random=0, global_blocks=0),
+        BigBird(block_size=1, window=1, random=0, global_blocks=0, max_keys=8),
     ],
 )
 def test_decoding_of_no_rows(attend: Attention, masked: bool) -> None:

@@ -179,6 +179,7 @@ def test_the_example_of_a_task_is_one_of_its_texts(tmp_path: Path) -> None:
 def test_single_ids_without_affixes_are_no_rows(documents: list[str], tmp_path: Path) -> None:
     settings = ["template.document={document}", "tokenizer.kind=characters", "data.validation=0"]
     settings += ["model.context_length=8", "training.steps=10", "training.batch=2"]
+    settings += ["model.n_layers=1", "model.d_model=16", "model.n_heads=2"]
     train = partial(regard.pretrain, documents, out=tmp_path / "run", index=False, device="cpu")
     if len(documents) > 3:
         train(settings=settings)
