@@ -38,8 +38,7 @@ LONGEST = (
     *("studies/trained_models/test_decoders.py", "slow/test_goals.py", "fuzz/test_fuzz.py"),
     *("slow/test_exercise_grading.py", "explorer/test_look_notebooks.py"),
     *("explorer/test_look_browser.py", "slow/test_pack_kill.py", "training/test_resume.py"),
-    *("explorer/test_gguf.py", "slow/test_wheel.py", "benchmarks/test_model_benchmarks.py"),
-    "slow/test_kill.py",
+    *("slow/test_wheel.py", "benchmarks/test_model_benchmarks.py", "slow/test_kill.py"),
 )
 """Files whose slow tests take longest, longest first."""
 

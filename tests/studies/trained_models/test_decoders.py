@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -58,10 +59,39 @@ def test_spans_are_those_of_the_words(words: list[str], draw: Random) -> None:
     assert ["".join(tokens[span]).strip() for span in spans] == words
 
 
+def load_once(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> HuggingFaceModel:
+    """The packaged decoder, whose GGUF file is parsed once, without a word."""
+    import gguf
+
+    reader = Mock(side_effect=gguf.GGUFReader)
+    monkeypatch.setattr(gguf, "GGUFReader", reader)
+    model = HuggingFaceModel.load(packaged(DECODER_PACKAGE))
+    assert capfd.readouterr().err == ""
+    assert reader.call_count == 1
+    assert gguf.GGUFReader is reader
+    return model
+
+
+def knows_a_capital(model: HuggingFaceModel) -> bool:
+    """Whether a model completes a sentence, of which it shows the words."""
+    assert model.name == "SmolLM2-135M-Instruct.Q4_1"
+    assert {x.dtype for x in model.model.parameters()} == {torch.float32}
+    prompts = model.prompt("The capital of France is")
+    (found,) = model.attention_maps("The capital of France is Paris")
+    assert list(found.keys) == ["The", " capital", " of", " France", " is", " Paris"]
+    ids = torch.tensor(prompts.starts)
+    return prompts.decode([int(model.model(ids).logits[0, -1].argmax())]) == " Paris"
+
+
 @pytest.mark.slow
 @needs_package
-def test_patterns_are_those_of_a_trained_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = HuggingFaceModel.load(packaged(DECODER_PACKAGE))
+def test_patterns_and_knowledge_are_those_of_a_trained_model(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_once(capfd, monkeypatch)
+    assert knows_a_capital(model)
     monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: model))
     fresh = model.untrained()  # always the same
     monkeypatch.setattr(HuggingFaceModel, "untrained", lambda _: fresh)
