@@ -41,16 +41,19 @@ def test_autocast_may_mix_types() -> None:
     assert out.shape == X.shape
 
 
-SUMS = [
+CONTIGUOUS = [
     name
     for name, known in mechanisms().items()
-    if issubclass(known.type, KernelAttention | RecurrentAttention)
+    if issubclass(known.type, KernelAttention | RecurrentAttention | MoBA)
 ]
 
 
-@pytest.mark.parametrize("name", SUMS)
-def test_sums_need_contiguous_documents(name: str) -> None:
-    """In kernel attention, which has masks of its own without causality, both ways."""
+@pytest.mark.parametrize("name", CONTIGUOUS)
+def test_sums_and_blocks_need_contiguous_documents(name: str) -> None:
+    """In kernel attention, which has masks of its own without causality, both ways.
+
+    In moba, each part of a document was a document of its own, in silence.
+    """
     known = mechanisms()[name]
     attend = known.example()
     case = Cases(known, torch.float32, torch.device("cpu"), attend).plain()
@@ -58,7 +61,7 @@ def test_sums_need_contiguous_documents(name: str) -> None:
     documents = Mask.documents(torch.tensor([[0] * n, [0, 1, 0] + [2] * (n - 3)]))
     masks = [Mask.causal() & documents, *([documents] if attend.supports.bidirectional else [])]
     for mask in masks:
-        with pytest.raises(ValueError, match="row 1 has a document in two places"):
+        with pytest.raises(ValueError, match=f"row 1 has a document in two places; {attend.name}"):
             attend(case.query, case.key, case.value, mask=mask, gates=case.gates)
 
 

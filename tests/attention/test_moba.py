@@ -52,11 +52,3 @@ def test_blocks_that_are_equal_to_the_last_one_chosen_are_chosen(n: int) -> None
     _, state = attend.extend(same[:, :, 1:], same[:, :, 1:], values[:, :, 1:], state)
     last, _ = attend.extend(same[:, :, :1], same[:, :, :1], values[:, :, :1], state)
     torch.testing.assert_close(last, values.mean(2, keepdim=True))
-
-
-def test_moba_refuses_scattered_documents() -> None:
-    """Each part of a document was a document of its own, in silence."""
-    x = torch.randn(1, 1, 6, 4)
-    mask = Mask.causal() & Mask.documents(torch.tensor([[0, 0, 1, 1, 0, 0]]))
-    with pytest.raises(ValueError, match="row 0 has a document in two places; moba"):
-        MoBA(block_size=2, blocks=3)(x, x, x, mask=mask)
