@@ -54,30 +54,24 @@ def test_a_name_that_is_not_near_lists_the_runs_there(
     refused(regard("info", "runs/mime"), f"did you mean {Path('runs/mine')}?")
 
 
-@pytest.mark.parametrize("command", ["info {}", "generate {} Ada", "evaluate {} pairs.tsv"])
-@pytest.mark.parametrize("prefix", ["", "hf:"])
 @pytest.mark.usefixtures("run")
-def test_a_hugging_face_folder_where_a_run_is_needed_is_imported(
-    regard: Command, command: str, prefix: str
-) -> None:
+def test_a_hugging_face_folder_where_a_run_is_needed_is_imported(regard: Command) -> None:
     succeeded(regard("export-hf", "run", "--out", "run-hf"))
-    outcome = regard(*command.format(f"{prefix}run-hf").split())
-    refused(outcome, mend := "regard import-hf run-hf --out NEW")
+    mend = "regard import-hf run-hf --out NEW"
+    for command in ("info run-hf", "generate hf:run-hf Ada", "evaluate run-hf pairs.tsv"):
+        refused(regard(*command.split()), mend)
     succeeded(regard(*mend.split()[1:]))
     succeeded(regard("generate", "NEW", "Ada", "--max-new-tokens", 2))
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["look hf:run Ada", "import-hf run --out new", "finetune pairs.tsv --from hf:run --out new"],
-)
 @pytest.mark.usefixtures("run")
-def test_a_run_where_a_hugging_face_folder_is_needed_is_used_as_it_is(
-    regard: Command, command: str
-) -> None:
-    refused(
-        regard(*command.split()), "run: is a Regard run already; use it without", "generate run"
-    )
+def test_a_run_where_a_hugging_face_folder_is_needed_is_used_as_it_is(regard: Command) -> None:
+    says = ("run: is a Regard run already; use it without", "generate run")
+    for command in (
+        *("look hf:run Ada", "import-hf run --out new"),
+        "finetune pairs.tsv --from hf:run --out new",
+    ):
+        refused(regard(*command.split()), *says)
 
 
 @pytest.mark.usefixtures("run")
