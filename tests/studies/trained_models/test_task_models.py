@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from plans import plan_task
+from regard.config import override
 from regard.evaluation.tasks import scored_examples
 from regard.metrics import Interval
 from regard.runs.run import Run
@@ -78,9 +79,15 @@ def test_scores_are_means_over_all_summaries() -> None:
     assert found[ALIKE] == pytest.approx((1 + 2 / 3) / 2)
 
 
-@pytest.mark.slow
+def pair(source: int, target: int) -> Run:
+    """An untrained encoder–decoder for few articles, by the widths of its sides."""
+    recipe = recipe_for("summaries", PAIR, 1, target, 0, source_width=source)
+    few = ["task.training=60", "task.test=20", "task.people=40", "tokenizer.unknown=unk"]
+    return plan_task(Path("unused"), override(recipe, few)).run
+
+
 def test_each_article_has_its_own_summaries() -> None:
-    run = plan_task(Path("unused"), recipe_for("summaries", PAIR, 1, 16, 0)).run
+    run = pair(16, 16)
     run.model.eval()
     texts = [article.text for article in scored_examples(run, None)[:2]]
     assert [len(several) for several in samples(run, texts, 3, 0, temperature=1.0)] == [3, 3]
@@ -104,14 +111,9 @@ def test_architectures_needs_every_measurement() -> None:
 CHANGED = [f"layers.{i}.cross_attention.kv_proj.weight" for i in range(LAYERS)]
 
 
-@pytest.mark.slow
 def test_widths_meet_in_the_cross_attention_only() -> None:
-    def run(source: int, target: int) -> Run:
-        recipe = recipe_for("summaries", PAIR, 1, target, 0, source_width=source)
-        return plan_task(Path("unused"), recipe).run
-
-    wide = run(48, 16)
-    assert changed_shapes(run(16, 16), wide) == CHANGED
+    wide = pair(48, 16)
+    assert changed_shapes(pair(16, 16), wide) == CHANGED
     assert accepts(wide, 48)
     assert not accepts(wide, 16)
 
