@@ -81,7 +81,7 @@ def test_a_mechanism_of_ones_own_is_checked_and_compared(tmp_path: Path, play: P
     (file,) = (code for code in blocks(page, "python") if code.startswith("# mine.py"))
     (tmp_path / "mine.py").write_text(file, encoding="utf-8")
     printed = play("Try a mechanism of your own")
-    assert "✓ mine.py:Sigmoid" in printed["attention check mine.py:Sigmoid"]
+    assert printed["attention check mine.py:Sigmoid"].count("✓ mine.py:Sigmoid") == 3
     report = (tmp_path / "sweep/report.html").read_text(encoding="utf-8")
     assert "mine.py:Sigmoid" in report
     assert (tmp_path / "look.html").is_file()
