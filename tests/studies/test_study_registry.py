@@ -7,10 +7,10 @@ from pathlib import Path
 from string import Formatter
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import regard.studies
-from regard.cli.study import study as study_command
+from regard.cli.main import regard as whole_command
 from regard.courses import COURSES
 from regard.errors import UserError
 from regard.studies.registry import THEMES, all_studies, find_study
@@ -76,8 +76,13 @@ def test_courses_are_named_by_title_and_part() -> None:
     assert asked.startswith(f"{COURSES['jhu-hw5']}: 3.1; ")
 
 
+def invoked(*arguments: str, catch: bool = False) -> Result:
+    """A command, from the outermost: click keeps the options for help of the first call."""
+    return CliRunner().invoke(whole_command, ["study", *arguments], catch_exceptions=catch)
+
+
 def test_the_list_can_be_of_one_course() -> None:
-    outcome = CliRunner().invoke(study_command, ["list", "--json", "--course", "jhu-hw5"])
+    outcome = invoked("list", "--json", "--course", "jhu-hw5")
     assert outcome.exit_code == 0
     listed = {one["id"]: one["asked"] for one in json.loads(outcome.stdout)}
     ours = {study.name: list(study.asked) for study in STUDIES}
@@ -85,7 +90,7 @@ def test_the_list_can_be_of_one_course() -> None:
     assert listed == chosen
     assert 0 < len(chosen) < len(ours)
     with pytest.raises(UserError, match="there are: jhu-hw5"):
-        CliRunner().invoke(study_command, ["list", "--course", "x"], catch_exceptions=False)
+        invoked("list", "--course", "x")
 
 
 def test_studies_that_train_have_a_seed() -> None:
@@ -96,20 +101,18 @@ def test_studies_that_train_have_a_seed() -> None:
 
 def test_the_command_runs_a_study_over_seeds(tmp_path: Path) -> None:
     arguments = ["run", "noisy-keys-one-head", "seeds=2", "seed=3", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(study_command, arguments, catch_exceptions=False).stdout
+    printed = invoked(*arguments).stdout
     for text in ("seed 3", "seed 4", "range", "2 of 2", "The claim holds for 2 of 2 seeds."):
         assert text in printed
     table = (tmp_path / "noisy-keys-one-head.csv").read_text(encoding="utf-8")
     assert {line.split(",")[0] for line in table.splitlines()} == {"seed", "3", "4"}
-    wanted = CliRunner().invoke(study_command, ["run", "copying", "--help"]).stdout
-    assert "seeds=N" in wanted
-    assert "seeds=N" not in CliRunner().invoke(study_command, ["run", "averaging", "--help"]).stdout
+    assert "seeds=N" in invoked("run", "copying", "--help").stdout
+    assert "seeds=N" not in invoked("run", "averaging", "--help").stdout
 
 
 def test_a_finding_that_cannot_be_saved_is_printed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    arguments = ["run", "averaging", "--out", str(tmp_path / "file" / "new")]
-    outcome = CliRunner().invoke(study_command, arguments)
+    outcome = invoked("run", "averaging", "--out", str(tmp_path / "file" / "new"), catch=True)
     assert isinstance(outcome.exception, OSError)
     assert "The claim holds" in outcome.stdout
 
