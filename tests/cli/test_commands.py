@@ -513,6 +513,7 @@ def test_a_terminal_without_unicode_is_no_reason_to_stop(
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr(gc, "set_threshold", lambda _: None)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     with pytest.raises(SystemExit) as ended:
         main.main(["data", "pairs", "pairs.tsv"])
     assert ended.value.code == 0
@@ -525,6 +526,7 @@ def test_redirected_output_is_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "cp1252", write_through=True))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr(gc, "set_threshold", lambda _: None)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     with pytest.raises(SystemExit):
         main.main(["config", "--recipe", "demo"])
     assert "√d_model" in printed.getvalue().decode()
