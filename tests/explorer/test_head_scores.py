@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard import drawing
 from regard.attention import Softmax
 from regard.attention.config import AttentionConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import DeltaNetConfig, RWKV7Config
-from regard.explorer import head_scores as scores_module
 from regard.explorer.attention_maps import AttentionMap, Layer, gather_maps
 from regard.explorer.from_tensors import look_at_attention
 from regard.explorer.head_scores import (
@@ -218,7 +218,7 @@ def test_tokens_are_sorted_into_kinds() -> None:
 def test_columns_are_colored_by_their_own_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns that are 1 in all heads, such as causal, outshone the others."""
     drawn: list[np.ndarray] = []
-    monkeypatch.setattr(scores_module, "heat_map", lambda _, matrix: drawn.append(matrix))
+    monkeypatch.setattr(drawing, "heat_map", lambda _, matrix: drawn.append(matrix))
     (one, *_) = head_scores([planted(PREVIOUS, FIRST)])
     scores = {"causal": (1.0, 1.0), "first": (0.2, 0.6), "next": (0.5, 0.52)}
     heads = [one._replace(scores={k: of[i] for k, of in scores.items()}) for i in (0, 1)]

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.drawing import heat_map, panels, to_png, to_svg
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.intercept import AttentionRecord
 
@@ -120,6 +119,8 @@ def mean_entropy(heads: Sequence[Head]) -> float:
 
 def draw_head_scores(heads: Sequence[Head], ending: str) -> bytes:
     """Draw a row per head and a column per score, with its own color range: SVG or PNG."""
+    from regard.drawing import heat_map, panels, to_png, to_svg  # imports matplotlib
+
     names = [name for name in heads[0].scores if name not in _NO_SHARES]
     with panels(height=2.2 + 0.22 * len(heads), width=8) as (figure, (axes,)):
         values = np.array([[head.scores[name] for name in names] for head in heads])

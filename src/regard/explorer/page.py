@@ -24,7 +24,6 @@ from regard.explorer.attention_maps import (
 )
 from regard.explorer.head_scores import blocks, most_selective
 from regard.explorer.intercept import AttentionRecord, score_steps
-from regard.explorer.pictures import draw_map
 from regard.explorer.token_comparison import compare_tokens
 from regard.files import content_policy, inert, offline_page, packaged_text, write_file
 
@@ -91,6 +90,8 @@ class View:
         self, path: str | Path, *, layer: int = 0, head: int = 0, panel: int = 0, map: int = 0
     ) -> Path:
         """Draw one head without a browser, as SVG if the path ends in .svg, else as PNG."""
+        from regard.explorer.pictures import draw_map  # imports matplotlib
+
         place = Path(path)
         write_file(place, draw_map(self.panels[panel].maps[map], layer, head, place.suffix))
         return place
