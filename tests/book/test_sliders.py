@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from browser import empty_tab
 from regard.attention import KernelAttention, Softmax
 from regard.attention.feature_maps import FavorPositive
 from regard.book.predictions import PREDICTIONS
@@ -49,7 +50,7 @@ from regard.studies.structure.receptive_field import field, paths, planted_point
 from regard.studies.tensors import normal
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 Function = Callable[..., Sequence[float]]
 """Results by the functions of a study, with parameters by symbol."""
@@ -242,10 +243,16 @@ def test_a_slider_starts_in_its_ranges(name: str) -> None:
     assert all(map(math.isfinite, SLIDERS[name].at()))
 
 
+@pytest.fixture(scope="module")
+def tab(browser: "Browser") -> "Iterator[Page]":
+    with empty_tab(browser, width=1280, scheme="light") as opened:
+        yield opened
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLIDERS)
-def test_the_page_computes_the_same(browser: "Browser", name: str) -> None:
-    tab, cases = browser.new_page(), list(points(name, 40))
+def test_the_page_computes_the_same(tab: "Page", name: str) -> None:
+    cases = list(points(name, 40))
     symbols = [axis.symbol for axis in SLIDERS[name].axes]
     called = f"rows.map((row) => FORMULAS['{name}'](...row))"
     rows: list[list[Any]] = tab.evaluate(
@@ -254,7 +261,6 @@ def test_the_page_computes_the_same(browser: "Browser", name: str) -> None:
     )
     for case, row in zip(cases, rows, strict=True):
         assert row == pytest.approx(SLIDERS[name].at(**case), rel=1e-9, abs=1e-300), case
-    tab.close()
 
 
 def test_noise_moves_the_share_of_one_head_by_its_standard_deviation() -> None:
