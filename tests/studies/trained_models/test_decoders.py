@@ -62,7 +62,7 @@ def test_spans_are_those_of_the_words(words: list[str], draw: Random) -> None:
 def load_once(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> HuggingFaceModel:
-    """The packaged decoder, whose GGUF file is parsed once, without a word."""
+    """Load the packaged decoder, whose GGUF file is parsed once, without a word."""
     import gguf
 
     reader = Mock(side_effect=gguf.GGUFReader)
@@ -74,15 +74,15 @@ def load_once(
     return model
 
 
-def knows_a_capital(model: HuggingFaceModel) -> bool:
-    """Whether a model completes a sentence, of which it shows the words."""
+def require_capital(model: HuggingFaceModel) -> None:
+    """Require that a model completes a sentence, of which it shows the words."""
     assert model.name == "SmolLM2-135M-Instruct.Q4_1"
     assert {x.dtype for x in model.model.parameters()} == {torch.float32}
     prompts = model.prompt("The capital of France is")
     (found,) = model.attention_maps("The capital of France is Paris")
     assert list(found.keys) == ["The", " capital", " of", " France", " is", " Paris"]
     ids = torch.tensor(prompts.starts)
-    return prompts.decode([int(model.model(ids).logits[0, -1].argmax())]) == " Paris"
+    assert prompts.decode([int(model.model(ids).logits[0, -1].argmax())]) == " Paris"
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_patterns_and_knowledge_are_those_of_a_trained_model(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load_once(capfd, monkeypatch)
-    assert knows_a_capital(model)
+    require_capital(model)
     monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: model))
     fresh = model.untrained()  # always the same
     monkeypatch.setattr(HuggingFaceModel, "untrained", lambda _: fresh)
