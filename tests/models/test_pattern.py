@@ -15,7 +15,6 @@ from regard.attention.score_config import SigmoidConfig
 from regard.config import convert, override, parse_toml, to_toml
 from regard.errors import UserError
 from regard.models.config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
-from regard.models.layers import require_places
 from regard.models.pattern import (
     LayerConfig,
     concise,
@@ -26,6 +25,7 @@ from regard.models.pattern import (
     period,
     to_text,
 )
+from regard.models.places import require_places
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe

@@ -15,8 +15,8 @@ from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.config import PerceiverConfig
 from regard.models.head_config import LMHeadConfig
-from regard.models.layers import PERCEIVER, require_places
 from regard.models.perceiver import PerceiverDecoder
+from regard.models.places import PERCEIVER, require_places
 from tiny_families import tiny
 from tiny_recurrent import VOCABULARY, close
 

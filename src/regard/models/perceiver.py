@@ -16,13 +16,8 @@ from regard.attention.state import KeyValueCache, RowState, StateShape
 from regard.dropout import Dropout
 from regard.models.attention_layers import CrossAttention
 from regard.models.config import PerceiverConfig
-from regard.models.layers import (
-    PERCEIVER,
-    CheckpointedModule,
-    FeedForward,
-    make_norm,
-    require_layers,
-)
+from regard.models.layers import CheckpointedModule, FeedForward, make_norm
+from regard.models.places import PERCEIVER, require_layers
 from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask, require_fit
 from regard.models.transformer import Transformer
 

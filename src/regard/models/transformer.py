@@ -21,8 +21,9 @@ from regard.errors import UnsupportedError
 from regard.models.attention_layers import SharedValues, ValueEmbeddings
 from regard.models.canon import LayerWithCanon
 from regard.models.config import EncoderConfig, TransformerConfig
-from regard.models.layers import DECODER, ENCODER, Layer, length_mask, make_norm, require_layers
+from regard.models.layers import Layer, length_mask, make_norm
 from regard.models.ngrams import NgramEmbedding
+from regard.models.places import DECODER, ENCODER, require_layers
 from regard.models.tensors import Hidden, Lengths, Rope, TokenIds, TokenMask, require_fit
 from regard.positions import (
     Alibi,

@@ -20,7 +20,7 @@ from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, remove_unfinished, write_file
 from regard.models.builders import Classifier, Embedder, LanguageModel, TokenClassifier
-from regard.models.layers import require_places
+from regard.models.places import require_places
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import CONVERSION, begin_with, shown_names
