@@ -167,7 +167,7 @@ for name in {LIGHT!r}:
 
 @pytest.mark.slow
 def test_neither_a_compiler_nor_matplotlib_is_imported_before_its_use() -> None:
-    """The first takes as long as torch itself, the second a quarter of this."""
+    """The compiler takes as long to import as torch itself, matplotlib a quarter of that."""
     code = """
 import sys, regard.api, regard.cli.ask, regard.explorer.look
 from regard.exercises.notebook import notebook

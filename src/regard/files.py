@@ -42,7 +42,7 @@ def exists(name: str) -> bool:
 
 
 def require_new(out: str | Path) -> None:
-    """Raise for a file or folder to write that exists.
+    """Raise if an output path exists.
 
     Raises:
         UserError: it exists.

@@ -1,4 +1,4 @@
-"""Packing of text into token files, which imports torch for a saved tokenizer alone."""
+"""Packing of text into token files, and the choice of a tokenizer; a saved one imports torch."""
 
 from collections.abc import Sequence
 from pathlib import Path

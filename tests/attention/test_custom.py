@@ -1,6 +1,7 @@
 """Mechanisms in files: their options are the keyword-only arguments of the class."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -12,6 +13,10 @@ from regard.attention.registry import find, mechanisms
 from regard.config import override, to_toml
 from regard.errors import UserError
 from regard.explorer.intercept import capture_attention
+from regard.models.attention_layers import CrossAttention
+from regard.models.config import EncoderConfig, TargetConfig
+from regard.models.recurrent_config import RecurrentConfig
+from regard.models.seq2seq import GlobalAttention
 from regard.runs.recipe import Recipe
 from regard.toml import field_docs, to_commented_toml
 from tiny_models import tiny_model
@@ -225,8 +230,11 @@ def test_broken_custom_mechanisms_are_refused(tmp_path: Path, body: str, says: s
 
 
 DECLARED = (
-    HEAD.replace("Softmax", "Differential")
+    HEAD
     + """
+    queries_per_head = 2
+
+
 from regard.attention.config import AttentionConfig
 from regard.config import Config
 
@@ -239,14 +247,19 @@ class OwnConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="own
 )
 
 
-def test_declarations_of_other_queries_per_head_are_refused(tmp_path: Path) -> None:
-    """Tensors of such a layer failed to fit in its first call."""
+def test_mechanisms_of_other_queries_than_their_layer_projects_are_refused(tmp_path: Path) -> None:
+    """Tensors of such a self-attention failed to fit in its first call."""
     kind = f"{write(tmp_path, DECLARED)}Config"
-    says = r"^.+:OwnConfig: queries_per_head is 1, but that of Own is 2; declare the same$"
-    with pytest.raises(UserError, match=says):
-        find(kind)
-    with pytest.raises(UserError, match=says):
-        tiny_model(attention=config_type(kind)())
+    own = cast(type[AttentionConfig], config_type(kind))()
+    says = r"^.+:OwnConfig: .* projects 1 queries for each head, but Own.queries_per_head is 2; "
+    config = TargetConfig(cross_attention=own)
+    for build in (
+        lambda: tiny_model(attention=own),
+        lambda: CrossAttention(config, 0, EncoderConfig()),
+        lambda: GlobalAttention(RecurrentConfig(), own, 8),
+    ):
+        with pytest.raises(UserError, match=says):
+            build()
 
 
 def test_two_queries_per_head_are_projected(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ CONTIGUOUS = [
 def test_sums_and_blocks_need_contiguous_documents(name: str) -> None:
     """In kernel attention, which has masks of its own without causality, both ways.
 
-    In moba, each part of a document was a document of its own, in silence.
+    In moba, each part of a document was a document of its own, silently.
     """
     known = mechanisms()[name]
     attend = known.example()

@@ -150,10 +150,10 @@ def test_an_id_beyond_the_vocabulary_is_refused() -> None:
         np.array([0]),
         RowFormat(8, pad=0),
         packing=True,
-        vocabulary=50,
+        vocabulary=99,
         path=Path("training.bin"),
     )
-    with pytest.raises(UserError, match=r"training.bin: holds the id 99, .* has 50 ids"):
+    with pytest.raises(UserError, match=r"training.bin: holds the id 99, .* has 99 ids"):
         rows.example(0, RNG)
 
 

@@ -32,7 +32,7 @@ PROMPTS = [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
 NEW = 8
 MODELS: list[dict[str, Any]] = [
     {"positions": RotaryConfig(), "qk_norm": True, "n_kv_heads": 2},
-    {"positions": T5BiasConfig()},
+    {"positions": T5BiasConfig(), "short_conv": 3},
     {"positions": RotaryConfig(), "n_kv_heads": 1},
     {"positions": AlibiConfig(), "pattern": (LayerConfig(window=3), LayerConfig(window=5))},
     {"positions": ShawVectorsConfig()},

@@ -1,4 +1,6 @@
-"""Gates of heads: Hard Concrete variables, and the loss that they minimize."""
+"""Gates of heads: Hard Concrete variables, and the loss that they minimize.
+
+The other measures of importance are tested with the pruning that uses them."""
 
 from functools import partial
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.attention import Mask, Softmax, reference
 from regard.attention.config import SoftmaxConfig
 from regard.attention.differential import Differential
+from regard.explorer.calls import ReadMemory
 from regard.explorer.intercept import MismatchError, capture_attention, make_record
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import ModelConfig, RecurrentEncoderDecoderConfig
@@ -189,3 +190,12 @@ def test_a_memory_that_is_not_what_was_read_is_a_mismatch(monkeypatch: pytest.Mo
     monkeypatch.setattr(Softmax, "attend_memory", lambda *args: 1.01 * whole(*args))
     with pytest.raises(MismatchError):
         capture_attention(pair("recurrent"), IDS, torch.tensor([8, 8]), IDS)
+
+
+def test_masks_of_intercepted_memories_follow_their_rows() -> None:
+    key, mask = torch.randn(3, 1, 4, 2), Mask.lengths(torch.tensor([1, 2, 4]))
+    memory = ReadMemory(Softmax().encode_memory(key, key, mask=mask), key, key, mask)
+    found = memory.reorder(torch.tensor([2, 2, 0])).mask
+    assert found is not None
+    assert found.key_lengths is not None
+    assert found.key_lengths.tolist() == [4, 4, 1]

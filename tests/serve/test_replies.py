@@ -15,7 +15,7 @@ from regard.corpus.index import RUN_INDEX
 from regard.evaluation.answers import answer
 from regard.runs.run import Run
 from regard.runs.training_text import open_run_index
-from regard.serve.handlers import SHOWN
+from regard.serve.handlers import MAX_PASSAGES
 from regard.serve.schemas import MAX_CHARACTERS
 from regard.tasks.examples import Example
 from regard.uncertainty.calibration import calibrate_run, load_calibration, save_calibration
@@ -121,11 +121,11 @@ def test_evidence_has_its_place_but_no_path(page: TestClient, folder: Path) -> N
 def test_many_sentences_are_counted_and_some_shown(
     regard: Command, folder: Path, run: Path, page: TestClient
 ) -> None:
-    many = "Mia Bell was born in Rome.\n" * (SHOWN + 5)
+    many = "Mia Bell was born in Rome.\n" * (MAX_PASSAGES + 5)
     (folder / "many.txt").write_text(many, "utf-8")
     succeeded(regard("index", "many.txt", "--out", run / RUN_INDEX))
     evidence = page.post("/ask", json=body()).json()["evidence"]
-    assert (evidence["sentences"], len(evidence["passages"])) == (SHOWN + 5, SHOWN)
+    assert (evidence["sentences"], len(evidence["passages"])) == (MAX_PASSAGES + 5, MAX_PASSAGES)
 
 
 def test_a_doubtful_question_gets_a_guess(run: Path, page: TestClient) -> None:

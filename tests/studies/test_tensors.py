@@ -64,7 +64,7 @@ def test_the_same_seed_walks_the_same() -> None:
     assert first.shape == (2, 1, 5, 3)
 
 
-def test_it_is_drawn_by_the_seed_alone() -> None:
+def test_untrained_layers_are_drawn_by_the_seed_alone() -> None:
     before = torch.get_rng_state()
     first, again, other = (untrained(lambda: nn.Linear(50, 40), seed).weight for seed in (0, 0, 1))
     assert torch.equal(first, again)
@@ -72,7 +72,7 @@ def test_it_is_drawn_by_the_seed_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_layer_keeps_the_size_of_what_it_reads() -> None:
+def test_an_untrained_layer_keeps_the_size_of_its_input() -> None:
     layer = untrained(lambda: nn.Linear(200, 200), 0)
     x = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     # Squares of N(0, 1) have variance 2; over 200 of them, twice.

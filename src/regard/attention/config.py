@@ -184,17 +184,17 @@ class AttentionConfig(OpenConfig):
         """Number of queries that the layer projects for each head; 0: queries have width 0."""
         return 1
 
-    def require_same_queries(self, mechanism: "Attention") -> None:
-        """Raise unless a mechanism takes the queries that the layer projects.
+    def require_queries(self, mechanism: "Attention", projected: int) -> None:
+        """Raise unless a mechanism takes the number of queries that its layer projects for a head.
 
         Raises:
             UserError: names both numbers.
         """
-        projected, taken = self.queries_per_head, mechanism.queries_per_head
-        if projected not in (0, taken):
+        if projected not in (0, mechanism.queries_per_head):
             raise UserError(
-                f"{self.called}: queries_per_head is {projected}, but that of "
-                f"{type(mechanism).__name__} is {taken}; declare the same"
+                f"{self.called}: its layer projects {projected} queries for each head, but "
+                f"{type(mechanism).__name__}.queries_per_head is {mechanism.queries_per_head}; "
+                "declare the same number"
             )
 
     def rotary_width(self, d_head: int) -> int:

@@ -59,11 +59,11 @@ def find(kind: str) -> Mechanism:
 
     Raises:
         UserError: there is none, it can't be built from its defaults, or it declares other
-            features or queries than its configuration.
+            features than its configuration.
     """
     config = cast(type[AttentionConfig], config_type(kind))
     try:
-        mechanism = config.example()
+        type_ = type(config.example())
     except TypeError as error:
         raise UserError(
             f"{kind}: {error}; give it a default, or set it in a class attribute check_options"
@@ -72,10 +72,8 @@ def find(kind: str) -> Mechanism:
         raise
     except Exception as error:  # a custom configuration may raise anything
         raise UserError(f"{kind} can't be built: {typed_message(error)}") from error
-    type_ = type(mechanism)
     if type_.supports != config.supports:
         raise UserError(f"{kind}: {type_.__name__}.supports is not that of {config.__name__}")
-    config(**config.check_options).require_same_queries(mechanism)
     return Mechanism(
         name=kind,
         config=config,

@@ -41,7 +41,7 @@ class State(Protocol):
 class RowState:
     """Base of states whose fields are tensors by row, masks, other states, sequences, or numbers.
 
-    Masks and numbers count 0 bytes; numbers are those of all rows.
+    Masks and numbers count 0 bytes; numbers are shared by all rows.
     """
 
     @property
@@ -70,7 +70,7 @@ def _bytes(x: Any) -> int:
 def _select(x: Any, rows: Int[Tensor, " rows"]) -> Any:
     if isinstance(x, Sequence):
         return [_select(one, rows) for one in x]
-    if x is None or isinstance(x, int):
+    if x is None or isinstance(x, int | float):
         return x
     if isinstance(x, Tensor):
         return x[rows]

@@ -1,4 +1,7 @@
-"""Datasets, batches and the order of examples. Special ids are arguments, never assumed."""
+"""Datasets, batches and the order of examples. Special ids are arguments, never assumed.
+
+The check of packed ids is here since packing, which does it too, imports no torch.
+"""
 
 from pathlib import Path
 

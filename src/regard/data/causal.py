@@ -34,7 +34,7 @@ class CausalDataset(Dataset):
 
 
 def labels_of(ids: Ids, targets: Sequence[bool]) -> Ids:
-    """Return the targets among ids, and IGNORE in place of others."""
+    """Return the ids that are targets, and IGNORE in place of the others."""
     if all(targets):
         return ids
     return [token if target else IGNORE for token, target in zip(ids, targets, strict=False)]

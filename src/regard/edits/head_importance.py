@@ -112,9 +112,9 @@ def loss_of(model: Model, batches: Sequence[Batch], factors: Factors | None = No
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 """Temperature and stretched interval of the variables, those of Louizos et al. (2018)."""
-OPEN = 3.0
+OPEN_GATE = 3.0
 """Initial log α: P(g ≠ 0) = 0.99, so nearly all gates are open."""
-STEPS, RATE = 200, 0.1
+GATE_STEPS, GATE_RATE = 200, 0.1
 """Number of Adam steps, with one batch each, and the learning rate."""
 
 LogAlphas: TypeAlias = Mapping[str, Float[Tensor, " g"]]
@@ -126,7 +126,7 @@ def gate_importance(
     batches: Sequence[Batch],
     *,
     penalty: float | None = None,
-    steps: int = STEPS,
+    steps: int = GATE_STEPS,
     seed: int = 0,
 ) -> Importance:
     """Return P(g ≠ 0) of each group's gate, after training the gates to minimize `gated_loss`.
@@ -137,11 +137,11 @@ def gate_importance(
     penalty = mean_worth(model, batches) if penalty is None else penalty
     draw = torch.Generator().manual_seed(seed)
     log_alphas = {
-        place: torch.full((layer.groups,), OPEN, dtype=torch.float64, requires_grad=True)
+        place: torch.full((layer.groups,), OPEN_GATE, dtype=torch.float64, requires_grad=True)
         for place, layer in group_layers(model).items()
     }
     learned = list(log_alphas.values())
-    adam = torch.optim.Adam(learned, lr=RATE)
+    adam = torch.optim.Adam(learned, lr=GATE_RATE)
     for turn in torch.randint(len(batches), (steps,), generator=draw).tolist():
         with torch.enable_grad():
             loss = gated_loss(model, batches[turn], log_alphas, penalty, draw)

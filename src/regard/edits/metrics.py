@@ -1,6 +1,6 @@
 """Metrics of effects: the logit difference of two continuations, or the probability of one.
 
-A file of text pairs names two continuations of each pair.
+`read_pairs` reads pairs of texts and the two continuations of each.
 """
 
 from collections.abc import Callable, Sequence
@@ -164,7 +164,7 @@ def _probability(logits: Float[Tensor, "b vocabulary"], token: int) -> Float[Ten
     return at_least_float32(logits).softmax(-1)[:, token]
 
 
-COLUMNS = ("clean", "corrupt", "right", "wrong")
+PAIR_COLUMNS = ("clean", "corrupt", "right", "wrong")
 
 
 class TextPairs(NamedTuple):
@@ -183,8 +183,8 @@ def read_pairs(path: Path) -> TextPairs:
     """
     header, *lines = (line.split("\t") for line in split_lines(read_text(path)) or [""])
     if header == [""]:
-        raise UserError(f"{path}: has no header; begin with the columns {', '.join(COLUMNS)}")
-    for name in COLUMNS:
+        raise UserError(f"{path}: has no header; begin with the columns {', '.join(PAIR_COLUMNS)}")
+    for name in PAIR_COLUMNS:
         if name not in header:
             raise UserError(f"{path}: has no column {name}; {alternatives(name, header)}")
     rows = [(number, row) for number, row in enumerate(lines, 2) if row != [""]]
@@ -193,9 +193,9 @@ def read_pairs(path: Path) -> TextPairs:
     for number, row in rows:
         if len(row) != len(header):
             raise UserError(f"{path}:{number}: has {len(row)} cells, and the header {len(header)}")
-        if empty := [n for n in COLUMNS if not row[header.index(n)]]:
+        if empty := [n for n in PAIR_COLUMNS if not row[header.index(n)]]:
             raise UserError(f"{path}:{number}: {empty[0]} is empty")
     clean, corrupt, right, wrong = (
-        tuple(row[header.index(name)] for _, row in rows) for name in COLUMNS
+        tuple(row[header.index(name)] for _, row in rows) for name in PAIR_COLUMNS
     )
     return TextPairs(clean, corrupt, LogitDifference(right, wrong))

@@ -1,4 +1,4 @@
-"""Input tokens of a stack: their positions, and the prompt that they continue, with its words."""
+"""Input tokens of a stack: their positions, their prompt, and the positions of its words."""
 
 import re
 import unicodedata

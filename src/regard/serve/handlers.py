@@ -1,4 +1,4 @@
-"""Answers to the page: attention maps, details of a head, generated tokens, replies."""
+"""Handlers of the page's requests: attention maps, details of a head, tokens, replies."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -177,7 +177,7 @@ def _generated(adapter: Adapter, request: GenerateRequest) -> Iterator[dict[str,
 
 # Replies to questions
 
-SHOWN = 10
+MAX_PASSAGES = 10
 """Largest number of sentences of evidence, and of other answers, on the page."""
 
 
@@ -230,7 +230,7 @@ def _evidence_data(evidence: Evidence) -> dict[str, Any]:
         "documents": evidence.documents,
         **_passages_data(evidence.passages),
         "contradiction": other and {"answer": other.answer} | _passages_data(other.passages),
-        "others": list(evidence.others.items())[:SHOWN],
+        "others": list(evidence.others.items())[:MAX_PASSAGES],
     }
 
 
@@ -246,7 +246,7 @@ def _passages_data(passages: Sequence[Passage]) -> dict[str, Any]:
                     one.text[one.end :],
                 ),
             }
-            for one in passages[:SHOWN]
+            for one in passages[:MAX_PASSAGES]
         ],
     }
 

@@ -62,7 +62,7 @@ def test_spans_are_those_of_the_words(words: list[str], draw: Random) -> None:
 def load_once(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> HuggingFaceModel:
-    """Load the packaged decoder, whose GGUF file is parsed once, without a word."""
+    """Load the packaged decoder: its GGUF file is parsed once, and nothing is printed."""
     import gguf
 
     reader = Mock(side_effect=gguf.GGUFReader)
