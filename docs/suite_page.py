@@ -38,9 +38,10 @@ NOTES = {
     "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
     "In `mqar`, rows with equal `short_conv` have states of equal size. Without a short "
     "convolution (0), a layer can't combine a token with its predecessor. All cells ran on an AMD "
-    "EPYC (Zen 5), 2026-11-30. Means between 0.6 and 0.9 change with seed and processor: an earlier "
-    "run had 0.93 for `gated-deltanet`, 0.78 for `gated-deltanet-2` and 0.73 for `kimi-delta`. Over "
-    "five seeds, `kimi-delta` has a mean of 0.81, and 0.95 with slower initial decays "
+    "EPYC (Zen 5), 2026-11-30. Means between 0.6 and 0.9 change with seed and processor: an "
+    "earlier run had 0.93 for `gated-deltanet`, 0.78 for `gated-deltanet-2` and 0.73 for "
+    "`kimi-delta`. Over five seeds, `kimi-delta` has a mean of 0.81, and 0.95 with slower initial "
+    "decays "
     "([attention](attention.md#gated-linear-recurrences)).",
 }
 """Remarks on a suite, below the introduction."""
