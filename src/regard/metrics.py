@@ -119,10 +119,10 @@ def accuracy(correct: Sequence[bool]) -> Interval:
     return wilson(sum(correct), len(correct))
 
 
-def perplexity(losses: Sequence[float], counts: Sequence[int]) -> Interval:
+def perplexity(losses: Sequence[float], counts: Sequence[int], *, seed: int = 0) -> Interval:
     """exp of the mean loss per token, from each document's summed loss and number of tokens."""
     pairs = np.column_stack([losses, counts])
-    return bootstrap(pairs, lambda rows: exp(rows[:, 0].sum() / rows[:, 1].sum()))
+    return bootstrap(pairs, lambda rows: exp(rows[:, 0].sum() / rows[:, 1].sum()), seed=seed)
 
 
 def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:
