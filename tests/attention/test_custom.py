@@ -254,11 +254,22 @@ def test_mechanisms_of_other_queries_than_their_layer_projects_are_refused(tmp_p
     says = r"^.+:OwnConfig: .* projects 1 queries for each head, but Own.queries_per_head is 2; "
     config = TargetConfig(cross_attention=own)
     for build in (
+        lambda: find(kind),
         lambda: tiny_model(attention=own),
         lambda: CrossAttention(config, 0, EncoderConfig()),
         lambda: GlobalAttention(RecurrentConfig(), own, 8),
     ):
         with pytest.raises(UserError, match=says):
+            build()
+
+
+def test_a_configuration_whose_mechanism_cant_be_built_is_refused(tmp_path: Path) -> None:
+    """It ended in a traceback."""
+    broken = DECLARED.replace("return Own()", "return Own(3)").replace("queries_per_head = 2", "")
+    kind = f"{write(tmp_path, broken)}Config"
+    own = cast(type[AttentionConfig], config_type(kind))()
+    for build in (lambda: find(kind), lambda: tiny_model(attention=own)):
+        with pytest.raises(UserError, match=r"OwnConfig can't be built with \{\}: .* takes 1 posi"):
             build()
 
 

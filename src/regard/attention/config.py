@@ -184,19 +184,6 @@ class AttentionConfig(OpenConfig):
         """Number of queries that the layer projects for each head; 0: queries have width 0."""
         return 1
 
-    def require_queries(self, mechanism: "Attention", projected: int) -> None:
-        """Raise unless a mechanism takes the number of queries that its layer projects for a head.
-
-        Raises:
-            UserError: names both numbers.
-        """
-        if projected not in (0, mechanism.queries_per_head):
-            raise UserError(
-                f"{self.called}: its layer projects {projected} queries for each head, but "
-                f"{type(mechanism).__name__}.queries_per_head is {mechanism.queries_per_head}; "
-                "declare the same number"
-            )
-
     def rotary_width(self, d_head: int) -> int:
         """Return the width of the vectors that rotary positions rotate."""
         return d_head
@@ -213,6 +200,31 @@ class AttentionConfig(OpenConfig):
         """Build the mechanism of a layer."""
         raise NotImplementedError
 
+    def build_for(self, shape: LayerShape, *, queries: int) -> "Attention":
+        """Build the mechanism of a layer that projects so many queries for each head.
+
+        Raises:
+            UserError: a custom mechanism can't be built, or takes another number of queries.
+        """
+        try:
+            mechanism = self.build(shape)
+        except RegardError:
+            raise
+        except Exception as error:  # a custom mechanism may raise anything
+            if self.called in BUILT_IN:
+                raise
+            options = structs.asdict(cast(Config, self))
+            raise UserError(
+                f"{self.called} can't be built with {options}: {typed_message(error)}"
+            ) from error
+        if queries not in (0, mechanism.queries_per_head):
+            raise UserError(
+                f"{self.called}: its layer projects {queries} queries for each head, but "
+                f"{type(mechanism).__name__}.queries_per_head is {mechanism.queries_per_head}; "
+                "declare the same number"
+            )
+        return mechanism
+
     def build_gating(
         self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
     ) -> "Gating | None":
@@ -222,8 +234,13 @@ class AttentionConfig(OpenConfig):
 
     @classmethod
     def example(cls, shape: LayerShape = CHECKED_SHAPE) -> "Attention":
-        """Build the small mechanism that the contract checks."""
-        return cls(**cls.check_options).build(shape)
+        """Build the small mechanism that the contract checks.
+
+        Raises:
+            UserError: see `build_for`.
+        """
+        options = cls(**cls.check_options)
+        return options.build_for(shape, queries=options.queries_per_head)
 
     @classmethod
     def struct(cls, kind: str) -> type[Config]:
@@ -324,16 +341,9 @@ class _FromSignature(AttentionConfig):
 
     def build(self, shape: LayerShape) -> "Attention":
         options = structs.asdict(cast(Config, self))
-        try:
-            supplied = {name: getattr(shape, name) for name in self.supplied}
-            made: Attention = self.mechanism(**options, **supplied)
-            return made
-        except RegardError:
-            raise
-        except Exception as error:  # a custom mechanism may raise anything
-            raise UserError(
-                f"{self.called} can't be built with {options}: {typed_message(error)}"
-            ) from error
+        supplied = {name: getattr(shape, name) for name in self.supplied}
+        made: Attention = self.mechanism(**options, **supplied)
+        return made
 
 
 def config_type(kind: str) -> type[Config]:

@@ -126,8 +126,8 @@ class SelfAttention(nn.Module):
         self.window_size = config.window_size
         self.make_projections(config)
         shape = shape_of(config, layer)
-        self.attention = config.attention.build(shape)
-        config.attention.require_queries(self.attention, config.attention.queries_per_head)
+        queries = config.attention.queries_per_head
+        self.attention = config.attention.build_for(shape, queries=queries)
         gates = self.attention.gates
         self.gating = config.attention.build_gating(gates, config.d_model, shape)
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
@@ -306,8 +306,7 @@ class CrossAttention(nn.Module):
         self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
         self.kv_proj = nn.Linear(source.d_model, 2 * kv_width, bias=config.qkv_bias)
         shape = replace(shape_of(config, layer), context_length=source.context_length)
-        self.attention = config.cross.build(shape)
-        config.cross.require_queries(self.attention, 1)
+        self.attention = config.cross.build_for(shape, queries=1)
         self.gating = config.cross.build_gating((), config.d_model, shape)
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 

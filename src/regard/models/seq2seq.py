@@ -100,8 +100,7 @@ class GlobalAttention(nn.Module):
             seed=torch.initial_seed(),
             dropout=config.dropout,
         )
-        self.mechanism = attention.build(shape)
-        attention.require_queries(self.mechanism, 1)
+        self.mechanism = attention.build_for(shape, queries=1)
         self.gating = attention.build_gating((), d, shape)
         self.o_proj = nn.Linear(2 * d, d, bias=False)
 
