@@ -114,6 +114,15 @@ def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
     assert pairs(path, skipping) == [("good", "5"), ("bad", "1")]
 
 
+@pytest.mark.parametrize("config", [NAMED, TableConfig(header=True, skip_bad=True)])
+def test_records_without_a_field_are_refused(tmp_path: Path, config: TableConfig) -> None:
+    for text, says in [("review\n", ":1: JSON is malformed"), ("{}\n{}\n", ": holds no fields")]:
+        path = write(tmp_path / "a.jsonl", text)
+        with pytest.raises(UserError) as refused:
+            pairs(path, config)
+        assert str(refused.value).startswith(f"{path}{says}")
+
+
 def test_a_table_without_rows_or_columns_is_refused(tmp_path: Path) -> None:
     for text, config, says in [
         ("", NAMED, "is empty"),

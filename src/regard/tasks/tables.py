@@ -337,8 +337,8 @@ def _read_records(file: TextFile) -> Table:
     good = [record for record in records if not isinstance(record, str)]
     columns = list(dict.fromkeys(name for fields, _ in good for name in fields))
     rows = [Row([_cell(fields.get(name)) for name in columns], where) for fields, where in good]
-    if not rows and not bad:
-        raise UserError(f"{file.path}: holds no rows")
+    if not columns:
+        raise UserError(bad[0] if bad else f"{file.path}: holds no fields; add rows with some")
     kind = "Parquet" if is_parquet else "JSONL"
     return Table(Path(file.path), columns, rows, bad, kind)
 
