@@ -516,6 +516,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: embed(answering("decoder"), MINE, CPU),
         r"makes no vectors .* head\.kind=embedding",
     ),
+    "rank: a document with an unknown character": (
+        lambda: score_ranks(
+            sharp_run(task_recipe("retrieval", "encoder, embedding"), MINE),
+            [Example(text="ab", answer="abΩ", where="my.tsv:1")],
+            CPU,
+        ),
+        r"^my\.tsv:1: the vocabulary has no 'Ω'",
+    ),
     "answer: hidden tokens": (
         lambda: predict(untrained("masked-lm"), examples(("1", "2")), CPU),
         "mine: a model with a head for masked-lm gives no answers",

@@ -359,16 +359,18 @@ def score_ranks(
     Raises:
         UserError: a text can't be encoded, or the model makes no vectors.
     """
-    texts = [question.text for question in questions]
-    documents = list(dict.fromkeys(question.answer or "" for question in questions))
-    right = np.array([documents.index(question.answer or "") for question in questions])
+    answers = [Example(text=question.answer or "", where=question.where) for question in questions]
+    documents = {answer.text: answer for answer in answers}
+    place = {text: i for i, text in enumerate(documents)}
+    right = np.array([place[answer.text] for answer in answers])
     asked, cut = embed(run, questions, environment)
-    vectors, cut_too = embed(run, [Example(text=text) for text in documents], environment)
+    vectors, cut_too = embed(run, list(documents.values()), environment)
+    in_common = tf_idf([question.text for question in questions], list(documents))
     seed = run.recipe.seed
     return TaskScore(
         rows=len(questions),
         scores=_rank_scores(asked @ vectors.T, right, seed),
-        baselines={"TF-IDF": _rank_scores(tf_idf(texts, documents), right, seed)},
+        baselines={"TF-IDF": _rank_scores(in_common, right, seed)},
         cut=cut + cut_too,
     )
 
