@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -105,6 +106,12 @@ def test_examples_in_memory_need_answers() -> None:
     assert answered_examples([answered]) == [answered]
     with pytest.raises(UserError, match=r"'Where\?': has no answer"):
         answered_examples([answered, other])
+
+
+def test_an_example_in_memory_is_named_by_its_text() -> None:
+    for text, says in [("a?", "'a?': the vocabulary"), ("ab" * 30, f"'{'ab' * 20}': the qu")]:
+        with pytest.raises(UserError, match=f"^{re.escape(says)}"):
+            encode_questions(BARE, [Example(text=text)], 32)
 
 
 @pytest.mark.parametrize("name", ["a.ndjson", "a.JSONL", "a.jsonl.gz", "a.tsv.gz"])

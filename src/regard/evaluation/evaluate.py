@@ -338,7 +338,7 @@ def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
         UserError: the questions have no answers.
     """
     if questions[0].answer is None:
-        raise UserError(f"{questions[0].where}: a baseline needs questions with answers")
+        raise UserError(f"{questions[0].place}: a baseline needs questions with answers")
     return accuracy([exact_match(guess, question.answer or "") for question in questions])
 
 

@@ -147,7 +147,7 @@ def score_task(
     require_all_or_none(questions)
     if isinstance(run.model, Embedder):
         if questions[0].answer is None:
-            raise UserError(f"{questions[0].where}: has no document; add one after a tab")
+            raise UserError(f"{questions[0].place}: has no document; add one after a tab")
         return score_ranks(run, questions, environment)
     return score_answers(run, task, questions, environment, split.training if split else ())
 
@@ -359,7 +359,7 @@ def score_ranks(
     Raises:
         UserError: a text can't be encoded, or the model makes no vectors.
     """
-    answers = [Example(text=question.answer or "", where=question.where) for question in questions]
+    answers = [Example(text=question.answer or "", where=question.place) for question in questions]
     documents = {answer.text: answer for answer in answers}
     place = {text: i for i, text in enumerate(documents)}
     right = np.array([place[answer.text] for answer in answers])

@@ -44,7 +44,7 @@ def encode_texts(
     """
     joined, cut = [], 0
     for example in examples:
-        with locate_unknown(example.where, template.tokenizer):
+        with locate_unknown(example.place, template.tokenizer):
             first = template.tokenizer.encode(example.text)
             second = None if example.second is None else template.tokenizer.encode(example.second)
         empty, _ = template.join(affixes, [], None if second is None else [])
@@ -65,13 +65,13 @@ def encode_words(
     rows, ends, cut = [], [], 0
     max_tokens, begin = longest - len(affixes), len(affixes.prefix)
     for example in examples:
-        with locate_unknown(example.where, template.tokenizer):
+        with locate_unknown(example.place, template.tokenizer):
             ids, words = template.tokenizer.encode_words(example.text)
         last = {word: place for place, word in enumerate(words)}
         for number, word in enumerate(example.text.split()):
             if number not in last:
                 raise UserError(
-                    f"{example.where}: the tokenizer makes nothing of the word {word!r}; remove it"
+                    f"{example.place}: the tokenizer makes nothing of the word {word!r}; remove it"
                 )
         cut += len(ids) > max_tokens
         rows.append(affixes.around(ids[:max_tokens]))
@@ -89,11 +89,11 @@ def encode_answers(
     Raises:
         UserError: an answer can't be encoded or is too long.
     """
-    rows = encode_documents(tokenizer, [Document(e.answer or "", e.where) for e in examples])
+    rows = encode_documents(tokenizer, [Document(e.answer or "", e.place) for e in examples])
     for example, row in zip(examples, rows, strict=True):
         if len(row) > max_tokens:
             raise UserError(
-                f"{example.where}: the answer takes {len(row)} tokens, but at most "
+                f"{example.place}: the answer takes {len(row)} tokens, but at most "
                 f"{max_tokens} fit; shorten it, or train with a larger model.context_length"
             )
     return rows

@@ -33,6 +33,11 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: str = ""
 
     @property
+    def place(self) -> str:
+        """The place in a file for messages, or else the start of the text."""
+        return self.where or repr(self.text[:40])
+
+    @property
     def asked(self) -> list[str]:
         """Questions and answers in turn, the last question included."""
         return [*chain(*self.turns), self.text]
@@ -163,7 +168,7 @@ def require_answers(questions: list[Example], words: Words = QUESTIONS) -> list[
     missing = next((one for one in questions if one.answer is None), None)
     if missing is not None:
         raise UserError(
-            f"{missing.where or repr(missing.text)}: has no {words.answer}: put a tab and the "
+            f"{missing.place}: has no {words.answer}: put a tab and the "
             f"{words.answer} after the {words.text}"
         )
     return questions
@@ -180,8 +185,7 @@ def require_all_or_none(questions: Sequence[Example]) -> None:
     unknown = [question for question in questions if question.answer is None]
     if 0 < len(unknown) < len(questions):
         raise UserError(
-            f"{unknown[0].where or unknown[0].text}: has no answer, but other questions have; "
-            "score them apart"
+            f"{unknown[0].place}: has no answer, but other questions have; score them apart"
         )
 
 
@@ -203,7 +207,7 @@ def majority_answer(questions: Sequence[Example]) -> str:
     """
     counts = Counter(question.answer for question in questions if question.answer is not None)
     if not counts:
-        raise UserError(f"{questions[0].where}: a baseline needs questions with answers")
+        raise UserError(f"{questions[0].place}: a baseline needs questions with answers")
     return min(counts, key=lambda answer: (-counts[answer], answer))
 
 
@@ -419,7 +423,7 @@ def _encode_turns(
 ) -> list[tuple[list[int], ...]]:
     """Encode the texts of each question as alternating prompts and completions."""
     places = zip(questions, texts, strict=True)
-    documents = [Document(text, question.where) for question, row in places for text in row]
+    documents = [Document(text, question.place) for question, row in places for text in row]
     ids = iter(encode_documents(template.tokenizer, documents))
     return [tuple(template.encode_turns(list(islice(ids, len(row))))) for row in texts]
 
@@ -427,7 +431,7 @@ def _encode_turns(
 def _require_fit(question: Example, taken: int, context_length: int) -> None:
     if taken > context_length:
         raise UserError(
-            f"{question.where}: the question takes {taken} tokens with its answer's, but the "
+            f"{question.place}: the question takes {taken} tokens with its answer's, but the "
             f"model's context length is {context_length}; shorten it, or train with a larger "
             "model.context_length"
         )

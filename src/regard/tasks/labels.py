@@ -96,7 +96,7 @@ def require_second(question: Example) -> None:
         UserError: it doesn't; the message names its place.
     """
     if question.second is None:
-        raise UserError(f"{question.where}: has no second text: {_FORM}")
+        raise UserError(f"{question.place}: has no second text: {_FORM}")
 
 
 def _labeled_of_tsv(line: Document) -> Example:

@@ -69,7 +69,7 @@ def check_example(task: TextTaskConfig, example: Example) -> None:
     """
     if example.turns:
         raise UserError(
-            f"{example.where}: has several turns, which are for `train questions` and "
+            f"{example.place}: has several turns, which are for `train questions` and "
             "`finetune`; give one question and one answer"
         )
     task.check(example)

@@ -131,7 +131,7 @@ def tags_of(question: Example) -> list[str]:
     words, tags = question.text.split(), (question.answer or "").split()
     if len(tags) != len(words):
         raise UserError(
-            f"{question.where}: has {len(words)} words and {len(tags)} tags; after the tab, "
+            f"{question.place}: has {len(words)} words and {len(tags)} tags; after the tab, "
             "write a tag for each word, separated by spaces"
         )
     return tags

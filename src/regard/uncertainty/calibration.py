@@ -153,12 +153,12 @@ def require_wordings(wordings: Sequence[str], questions: Sequence[Example] = ())
         if "{}" not in wording:
             raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
     for question in questions if wordings else ():
-        place = question.where or question.text
         if question.turns:
-            raise UserError(f"{place}: has several turns; leave --paraphrase out")
+            raise UserError(f"{question.place}: has several turns; leave --paraphrase out")
         if not subject_of(question.text):
             raise UserError(
-                f"{place}: has no capitalized name to put into a paraphrase; leave --paraphrase out"
+                f"{question.place}: has no capitalized name to put into a paraphrase; leave "
+                "--paraphrase out"
             )
 
 

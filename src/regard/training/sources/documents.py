@@ -248,7 +248,7 @@ def repetitions(most: float, found: Sequence[Cloze], questions: Sequence[Example
     answers = answers_by_title({cloze.title for cloze in found}, asked)
     if not answers:
         raise UserError(
-            f"objective.cloze_relevance is above 0, but no question, as {questions[0].where}, "
+            f"objective.cloze_relevance is above 0, but no question, as {questions[0].place}, "
             f"contains the title of a document, such as «{found[0].title}»; ask about titles, or "
             "set objective.cloze_relevance=0"
         )

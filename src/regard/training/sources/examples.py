@@ -183,7 +183,7 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
         case Classifier():
             texts = encode_texts(template, affixes, examples, longest)
             _warn_truncated(texts.cut, len(examples), longest)
-            labels = _label_ids(run, [(e.answer or "", e.where) for e in examples])
+            labels = _label_ids(run, [(e.answer or "", e.place) for e in examples])
             types = [texts.marks] if run.recipe.uses_token_types else []
             return LabeledTexts(list(zip(texts.rows, *types, labels, strict=True)), format)
         case TokenClassifier():
@@ -194,7 +194,7 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
             return LabeledTokens(tagged, format)
         case Embedder():
             texts = encode_texts(template, affixes, examples, longest)
-            answered = [Example(text=e.answer or "", where=e.where) for e in examples]
+            answered = [Example(text=e.answer or "", where=e.place) for e in examples]
             documents = encode_texts(template, affixes, answered, longest)
             _warn_truncated(texts.cut + documents.cut, 2 * len(examples), longest)
             return ContrastivePairs(list(zip(texts.rows, documents.rows, strict=True)), format)
@@ -230,7 +230,7 @@ def _label_ids(run: Run, labels: Iterable[tuple[str, str]]) -> list[int]:
 
 def _tag_row(run: Run, example: Example, row: Sequence[int], ends: Sequence[int]) -> list[int]:
     """Return the index of each word's tag at its last token, and IGNORE at other tokens."""
-    tags = [(tag, example.where) for tag in tags_of(example)[: len(ends)]]
+    tags = [(tag, example.place) for tag in tags_of(example)[: len(ends)]]
     labels = [IGNORE] * len(row)
     for place, number in zip(ends, _label_ids(run, tags), strict=False):
         labels[place] = number
