@@ -153,6 +153,18 @@ def test_ends_of_documents_are_no_characters(run: Run) -> None:
     assert found.bits_per_character == pytest.approx(bits / (found.tokens - 30), rel=1e-5)
 
 
+def test_a_first_token_that_is_not_predicted_has_no_characters(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(BIOGRAPHIES):
+        (tmp_path / "texts" / f"{number}.txt").write_text(text, "utf-8")
+    settings = [*SETTINGS, "tokenizer.kind=characters", "data.documents=files"]
+    run = regard.pretrain(tmp_path / "texts", out=tmp_path / "run", settings=settings, device="cpu")
+    found = score(run, tmp_path / "texts")
+    assert found.tokens == len("".join(BIOGRAPHIES)) - len(BIOGRAPHIES)
+    bits = math.log2(found.perplexity.value)
+    assert found.bits_per_character == pytest.approx(bits, rel=1e-5)
+
+
 def test_rows_without_a_target_leave_the_interval_finite() -> None:
     found = perplexity._score([3.0, 0.0, 4.0], [3, 0, 2], 5).perplexity
     assert math.isfinite(found.low)

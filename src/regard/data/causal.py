@@ -60,7 +60,8 @@ class Documents(CausalDataset):
             for start in range(0, max(len(document) - 1, 1), n)
         ]
         super().__init__([ids for _, ids in pieces], format)
-        self._begins = [begins for begins, _ in pieces]
+        self.begins = [begins for begins, _ in pieces]
+        """Whether each piece begins a document."""
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         return predict_all(self.rows[index])
@@ -71,7 +72,7 @@ class ScoredDocuments(Documents):
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         ids = self.rows[index]
-        return CausalExample(ids, [self._begins[index], *[True] * (len(ids) - 1)][: len(ids)])
+        return CausalExample(ids, [self.begins[index], *[True] * (len(ids) - 1)][: len(ids)])
 
 
 class SpanCorruption(CausalDataset):

@@ -92,10 +92,15 @@ def text_perplexity(
     Raises:
         UserError: a document can't be encoded, or there is nothing to predict.
     """
-    losses, counts = _losses(run, text_dataset(run, documents), environment)
-    if not sum(counts):
+    texts = text_dataset(run, documents)
+    losses, counts = _losses(run, texts, environment)
+    characters = sum(len(document.text) for document in documents)
+    if not run.row_format.prefix:  # the first token of each document is read, but not predicted
+        begun = zip(texts.rows, texts.begins, strict=True)
+        characters -= sum(_count_characters(run, ids[:1]) for ids, begins in begun if begins)
+    if not sum(counts) or not characters:
         raise UserError(f"{documents[0].where}: is too short to be scored")
-    return _score(losses, counts, sum(len(document.text) for document in documents))
+    return _score(losses, counts, characters)
 
 
 def text_dataset(run: Run, documents: Sequence[Document]) -> ScoredDocuments:
