@@ -156,6 +156,15 @@ def test_a_value_of_none_is_a_baseline() -> None:
     assert plan_comparison(grid).sweep.baseline == {path: ""}
 
 
+@pytest.mark.parametrize("match", [None, "parameters"])
+def test_a_baseline_that_cannot_be_built_is_refused(match: str | None) -> None:
+    over = {"model.d_model": [16, 24], "model.n_heads": [2, 3]}
+    baseline = {"model.d_model": 16, "model.n_heads": 3}
+    says = r"^--baseline model\.d_model=16 model\.n_heads=3: can't be trained together"
+    with pytest.raises(UserError, match=says):
+        plan_comparison(tiny_grid(over=over, tune={}, baseline=baseline, match=match))
+
+
 def test_a_baseline_on_the_command_line_replaces_that_of_the_file() -> None:
     file = tiny_grid(baseline={KIND: "softmax"})
     grid = change_grid(file, "mqar", (), {"baseline": [f"{KIND}=elu"]})

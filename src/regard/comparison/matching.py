@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 
 from regard.comparison.cell import state_bytes
-from regard.comparison.folder import Matching, plain_values, value_at
-from regard.comparison.grid import Combination, MatchedCost, Refused, distinct, same_value
+from regard.comparison.folder import Matching
+from regard.comparison.grid import Combination, MatchedCost, Refused, distinct
 from regard.config import flatten, override
 from regard.errors import UserError
 from regard.models.builders import make_model
@@ -29,7 +29,7 @@ _NAMES: Mapping[MatchedCost, str] = {"parameters": "parameters", "state": "state
 
 
 def match_costs(
-    combinations: Sequence[Combination], by: MatchedCost, baseline: Mapping[str, str]
+    combinations: Sequence[Combination], by: MatchedCost, baseline: Combination
 ) -> tuple[list[Combination], list[Refused], Matching]:
     """Return combinations matched to the baseline's cost, those that can't be, and the cost.
 
@@ -38,7 +38,7 @@ def match_costs(
     """
     if any(SIZES[by] in one.values for one in combinations):
         raise UserError(f"--match {by}: sets {SIZES[by]}, which is an axis too; leave one out")
-    target = _cost(by, _baseline(combinations, baseline).recipe)
+    target = _cost(by, baseline.recipe)
     if target is None:
         raise UserError(f"--match {by}: the baseline has none; compare models that generate")
     found: dict[bytes, dict[str, str] | str] = {}
@@ -55,16 +55,6 @@ def match_costs(
             matched.append(replace(one, recipe=recipe, sizes=sizes))
     paths = tuple(dict.fromkeys(path for one in matched for path in one.sizes))
     return matched, distinct(refused), Matching(by=by, target=target, sizes=paths)
-
-
-def _baseline(combinations: Sequence[Combination], values: Mapping[str, str]) -> Combination:
-    """Return the first combination with the values of the baseline."""
-    plain = ((one, plain_values(one.recipe)) for one in combinations)
-    return next(
-        one
-        for one, recipe in plain
-        if all(same_value(value_at(recipe, path), value) for path, value in values.items())
-    )
 
 
 def _sizes(recipe: Recipe, by: MatchedCost, target: int) -> dict[str, str] | str:

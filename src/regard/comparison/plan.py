@@ -1,6 +1,6 @@
 """Plan a comparison: check its grid before anything is written or trained."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -68,10 +68,11 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
         require_score(grid.score, score_names(combinations[0].recipe))
     over, tune = _tried(axes, combinations)
     baseline = _baseline(grid, over)
+    first = _first_with(baseline, combinations)
     match: Matching | None = None
     unmatched: list[Refused] = []
     if grid.match:
-        combinations, unmatched, match = match_costs(combinations, grid.match, baseline)
+        combinations, unmatched, match = match_costs(combinations, grid.match, first)
         over, tune = _tried(axes, combinations)
     sweep = Sweep(
         over=over,
@@ -125,6 +126,16 @@ def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
             )
         found[path] = same
     return found
+
+
+def _first_with(baseline: Mapping[str, str], combinations: Sequence[Combination]) -> Combination:
+    """Return the first combination with the values of the baseline."""
+    for one in combinations:
+        recipe = plain_values(one.recipe)
+        if all(value_at(recipe, path) == value for path, value in baseline.items()):
+            return one
+    values = " ".join(f"{path}={value or 'none'}" for path, value in baseline.items())
+    raise UserError(f"--baseline {values}: can't be trained together; choose other values")
 
 
 def _require_distinct(combinations: Sequence[Combination], tune: Collection[str]) -> None:
