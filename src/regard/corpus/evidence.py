@@ -57,7 +57,7 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
 
     answer: str
     passages: tuple[Passage, ...]
-    """The sentences that state it."""
+    """The sentence of each mention that states it."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,14 +67,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     """Number of documents that mention the subject."""
     passages: tuple[Passage, ...]
-    """Sentences of these documents that contain the answer."""
+    """The sentence of each mention of the answer in these documents."""
     others: dict[str, int]
     """Number of mentions of each other answer in these documents, commonest first."""
     lead: float
     """Largest probability that a mention states the answer, minus that for any other answer.
     Without a learned relation, each mention has probability 1; an answer without mentions has 0."""
     contradiction: Contradiction | None = None
-    """The other answer stated by most sentences, if none states the answer. Requires a relation:
+    """The other answer stated by most mentions, if none states the answer. Requires a relation:
     otherwise, a place of work would contradict a place of birth."""
 
 

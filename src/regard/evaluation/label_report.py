@@ -73,7 +73,8 @@ class ClassificationReport:
     """A row for each true label shown, a column for each predicted one."""
     bins: Sequence[Bin]
     calibration_error: float
-    """Expected calibration error (Naeini et al., 2015): mean of |accuracy - confidence|."""
+    """Expected calibration error (Naeini et al., 2015): mean of |accuracy - confidence| over the
+    bins, weighted by their rows."""
     mistakes: Sequence[Mistake]
     """The most confident ones first."""
     unseen: Sequence[str]
@@ -132,7 +133,7 @@ def label_scores(
     _, counts = confusion(predicted, true)
     right, said, there = counts.diagonal(), counts.sum(0), counts.sum(1)
     drawn = _f1_draws(pairs, len(names), seed)
-    low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     f1 = 2 * right / (said + there)
     return [
         LabelScore(
