@@ -24,6 +24,7 @@ from regard.comparison.grid import CellSettings
 from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
 from regard.operations import OperationCounter
+from regard.runs import run as runs
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
@@ -240,17 +241,40 @@ def test_custom_code_is_part_of_the_name_and_of_the_folder(tmp_path: Path) -> No
     assert outcome_of(path).state == "finished"
 
 
+FEW = ("task.training=20", "task.test=10", "training.steps=2", "training.batch=4")
+BYTES = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
+SMALL = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2")
+
+
 @pytest.mark.parametrize("task", ["classification", "casing"])
 def test_cells_of_texts(task: str, tmp_path: Path) -> None:
-    few = ["task.training=20", "task.test=10", "training.steps=2", "training.batch=4"]
-    few += ["tokenizer.kind=byte-pairs", "tokenizer.size=300"]
-    small = ["model.d_model=16", "model.n_layers=1", "model.n_heads=2"]
+    settings = [*FEW, *BYTES, *SMALL]
     if task == "casing":
-        small = [f"model.{side}.{one[6:]}" for side in ("encoder", "decoder") for one in small]
-        few += ["task.shortest=4", "task.longest=8"]
-    path = create_cell(tmp_path, find_recipe(task, [*few, *small]), SETTINGS)
+        sides = [f"model.{side}.{one[6:]}" for side in ("encoder", "decoder") for one in SMALL]
+        settings = [*FEW, *BYTES, *sides, "task.shortest=4", "task.longest=8"]
+    path = create_cell(tmp_path, find_recipe(task, settings), SETTINGS)
     run_cell(path)
     outcome = outcome_of(path)
     assert outcome.state == "finished", outcome.reason
     assert outcome.validation.keys() == outcome.test.keys()
     assert read_cell(path).seed == 0
+
+
+def test_a_cell_killed_before_its_labels_are_written_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = find_recipe("classification", [*FEW, *BYTES, *SMALL])
+    path, write = create_cell(tmp_path, recipe, SETTINGS), runs.write_file
+
+    def killed(file: Path, data: bytes) -> None:
+        if file.name == "config.toml":
+            raise Killed
+        write(file, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "write_file", killed)
+        with pytest.raises(Killed):
+            run_cell(path)
+    run_cell(path)
+    outcome = outcome_of(path)
+    assert outcome.state == "finished", outcome.reason

@@ -127,8 +127,9 @@ def _plan(path: Path, claim: Claim) -> tuple[Plan, ExecutionEnvironment]:
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
     recipe = load_recipe(path)
     plan = plan_training(own_source(recipe), recipe, path)
-    described = (path / "origin.json").exists() and "stage" in read_table(path / "origin.json")
-    if not described:
+    origin = path / "origin.json"
+    described = origin.exists() and "stage" in read_table(origin)
+    if not described or recipe != plan.run.recipe:  # a kill left the labels out of config.toml
         with claim.publishing():
             plan.run.save_description()
     return plan, environment
