@@ -181,6 +181,16 @@ def test_what_a_kill_has_left_of_a_beginning_is_removed(lines: Path, tmp_path: P
     assert not list(out.glob(".*.partial"))
 
 
+@pytest.mark.parametrize("name", ["tokens/mine.txt", ".converted.partial/config.toml"])
+def test_files_of_others_are_left_alone(name: str, lines: Path, tmp_path: Path) -> None:
+    other = tmp_path / "run" / name
+    other.parent.mkdir(parents=True)
+    other.write_text("mine", "utf-8")
+    with pytest.raises(UserError, match="run: exists but is not a run folder; choose another"):
+        plan_text(lines, tmp_path / "run", recipe()).execute(SETTINGS)
+    assert other.read_text("utf-8") == "mine"
+
+
 def test_tokens_are_not_replaced_while_a_run_begins(
     lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ from regard.runs.transformers_files import (
 from regard.tasks.examples import Example
 from regard.tasks.rows import HELD_OUT
 from regard.text.corpus import Document
+from regard.text.packed import FILES as CORPUS_FILES
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer, locate_unknown
@@ -375,10 +376,19 @@ def require_free(path: Path) -> None:
     Raises:
         UserError: it holds something else.
     """
-    folders = {FOLDER, "tokens", ".tokens.lock"}
-    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, *folders, "origin.json", HELD_OUT}
-    if path.exists() and not (
-        path.is_dir()
-        and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())
-    ):
+    if path.exists() and not (path.is_dir() and all(map(_is_first, path.iterdir()))):
         raise UserError(f"{path}: exists but is not a run folder; choose another --out")
+
+
+def _is_first(path: Path) -> bool:
+    """Return whether a file or folder is one of the first of a run, or what a kill has left of one.
+
+    Tokens and unfinished files may be deleted, so those of others don't count.
+    """
+    if path.name == "tokens" and path.is_dir() and not path.is_symlink():
+        inside = (inner.name for inner in path.iterdir())
+        return all(name in CORPUS_FILES or name.endswith(".partial") for name in inside)
+    if path.name.endswith(".partial"):
+        return path.is_file() or path.name == ".tokens.partial"
+    folders = {FOLDER, "tokens", ".tokens.lock"}
+    return path.name in {*TOKENIZER_FILES, *TRANSFORMERS_FILES, *folders, "origin.json", HELD_OUT}

@@ -32,6 +32,7 @@ from regard.text.corpus import Piece, batch_pieces
 from regard.text.files import PACKED
 from regard.text.packed import (
     SPLITS,
+    TOKEN_FILES,
     Advance,
     Header,
     Size,
@@ -280,7 +281,7 @@ def _write(
         vocabulary=tokenizer.size,
         tokenizer=tokenizer.fingerprint,
         sizes=progress.sizes,
-        sums=sums_of(folder / f"{name}.{kind}" for name in SPLITS for kind in ("bin", "starts")),
+        sums=sums_of(folder / name for name in TOKEN_FILES),
         spec=spec,
     )
 

@@ -42,6 +42,7 @@ from regard.text.files import (
     visible_texts,
 )
 from regard.text.template import Template
+from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # processes that pack need no torch
@@ -52,6 +53,9 @@ if TYPE_CHECKING:  # processes that pack need no torch
 PACKED_FORMAT = 2
 Split: TypeAlias = Literal["training", "validation"]
 SPLITS: tuple[Split, Split] = ("training", "validation")
+TOKEN_FILES = tuple(f"{name}.{kind}" for name in SPLITS for kind in ("bin", "starts"))
+FILES = (*TOKENIZER_FILES, *TOKEN_FILES, PACKED)
+"""The files of a packed corpus; the header comes last."""
 CHECKED = 2**24
 """Largest number of ids of a split that are checked when it is opened, evenly spaced."""
 SAMPLE_BYTES = 100_000_000
@@ -321,10 +325,9 @@ def link_corpus(source: Path, target: Path) -> None:
     unfinished = target.with_name(f".{target.name}.partial")
     remove_corpus(unfinished)
     unfinished.mkdir(parents=True)  # with its own permissions, as the source may be read-only
-    files = (path for path in source.iterdir() if path.is_file())
-    names = {path.name for path in files if not path.name.endswith(".partial")}
-    for name in (*sorted(names - {PACKED}), PACKED):
-        _link(str(source / name), str(unfinished / name))
+    for name in FILES:
+        if (source / name).exists():  # others are missed when the corpus is opened
+            _link(str(source / name), str(unfinished / name))
     if is_packed(target):  # which a link leads to
         remove_corpus(target)
     publish(unfinished, target)
