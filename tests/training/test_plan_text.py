@@ -30,6 +30,16 @@ from tiny_tasks import CPU, SETTINGS
 TINY = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
 STEPS = ["steps=2", "batch=2", "checkpoint_every=1", "log_every=1"]
 
+FAILING = """from regard.attention import Softmax
+
+
+class Mine(Softmax):
+    name = "mine"
+
+    def __init__(self):
+        raise ValueError("no")
+"""
+
 
 def recipe(*settings: str) -> Recipe:
     tiny = [*(f"model.{size}" for size in TINY), *(f"training.{one}" for one in STEPS)]
@@ -232,6 +242,14 @@ def test_a_failed_tokenization_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{', "utf-8")
     with pytest.raises(UserError, match=r"a\.jsonl:2"):
         plan_text(tmp_path / "a.jsonl", tmp_path / "run", recipe())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_is_refused_before_the_tokenization(lines: Path, tmp_path: Path) -> None:
+    mechanism = tmp_path / "mine.py"
+    mechanism.write_text(FAILING, "utf-8")
+    with pytest.raises(UserError, match="Mine can't be built"):
+        plan_text(lines, tmp_path / "run", recipe(f"model.attention.kind={mechanism}:Mine"))
     assert not (tmp_path / "run").exists()
 
 

@@ -20,6 +20,7 @@ from regard.data.windows import HeldOutWindows, Windows
 from regard.decoding import Sampling, generate_ids
 from regard.errors import UserError
 from regard.files import held_alone, write_file
+from regard.models.uninitialized import make_uninitialized
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
@@ -74,7 +75,9 @@ class TextSource(Source):
         require_no_task(recipe)
         require_continuing(recipe)
         require_next_token(recipe, "text is read in windows,", "use regard pretrain")
-        require_parent(recipe.training, start is not None)  # before a long tokenization
+        require_parent(recipe.training, start is not None)
+        if start is None:  # before a long tokenization
+            make_uninitialized(recipe.model, recipe.head, vocabulary=1)
         corpus = self.corpus
         parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
         if paths := paths_among(parts):
