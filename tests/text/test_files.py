@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from refusals import refusal
 from regard.errors import UserError
+from regard.tasks.tables import read_table
 from regard.text.config import (
     BytePairsConfig,
     CharactersConfig,
@@ -249,3 +250,18 @@ def test_zstandard_files_are_read_frame_by_frame(
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"text.txt.zst: is damaged \(.+\); restore it"):
             inspect_file(path)
+
+
+def test_damaged_rows_of_parquet_are_named(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    path = tmp_path / "a.parquet"
+    for compression, place, value in [("none", b"row 5 ", b"\xff"), ("gzip", b"\x1f\x8b", b"\0\0")]:
+        table = arrow.table({"text": [f"row {i} of a table" for i in range(100)]})
+        parquet.write_table(table, path, compression=compression, use_dictionary=False)
+        data = path.read_bytes()
+        start = data.index(place)
+        path.write_bytes(data[:start] + value + data[start + len(value) :])
+        for read in (lambda: documents(path, "records"), lambda: read_table(path)):
+            with pytest.raises(UserError, match=r"a\.parquet: is damaged \(.*\); restore it"):
+                read()

@@ -23,8 +23,8 @@ from regard.text.files import (
     content_suffix,
     decoded,
     inspect_file,
-    open_parquet,
     open_text,
+    parquet_rows,
 )
 
 SEPARATORS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
@@ -359,10 +359,8 @@ def _json_records(file: TextFile) -> Iterator[_Record]:
 
 
 def _parquet_records(file: TextFile) -> Iterator[_Record]:
-    with open_parquet(Path(file.path)) as opened:
-        rows = (row for batch in opened.iter_batches() for row in batch.to_pylist())
-        for number, row in enumerate(rows, start=1):
-            yield row, f"{file.path}:{number}"
+    for number, row in enumerate(parquet_rows(Path(file.path)), start=1):
+        yield row, f"{file.path}:{number}"
 
 
 def _cell(value: object) -> str | None:

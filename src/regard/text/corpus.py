@@ -19,6 +19,7 @@ from regard.text.files import (
     inspect_file,
     open_parquet,
     open_text,
+    parquet_rows,
 )
 
 PIECE = 2**16
@@ -201,19 +202,18 @@ def _field_of(line: str, field: str, where: str, hint: str) -> str:
 
 
 def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
-    with open_parquet(Path(file.path)) as opened:
+    path = Path(file.path)
+    with open_parquet(path) as opened:
         names = opened.schema_arrow.names
-        if field not in names:
-            raise UserError(
-                f"{file.path}: has no column {field!r}; its columns: {', '.join(names)}; choose "
-                "one by --text NAME or data.table.text=NAME"
-            )
-        batches = opened.iter_batches(batch_size=1024, columns=[field])
-        cells = (cell for batch in batches for cell in batch.column(0).to_pylist())
-        for row, cell in enumerate(cells, 1):
-            if cell is not None:
-                where = f"{file.path}:{row}"
-                yield Piece(_cell_text(cell, field, where), True, where)
+    if field not in names:
+        raise UserError(
+            f"{file.path}: has no column {field!r}; its columns: {', '.join(names)}; choose one by "
+            "--text NAME or data.table.text=NAME"
+        )
+    for number, row in enumerate(parquet_rows(path, [field]), start=1):
+        if (cell := row[field]) is not None:
+            where = f"{file.path}:{number}"
+            yield Piece(_cell_text(cell, field, where), True, where)
 
 
 def _cell_text(value: object, field: str, where: str) -> str:

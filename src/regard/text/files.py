@@ -15,7 +15,7 @@ from typing import IO, Any, TextIO, cast
 
 import msgspec
 
-from regard.errors import UserError, some
+from regard.errors import UserError, first_line, some
 
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 SUFFIXES = {".txt", ".md", ".text", ".markdown"} | RECORDS
@@ -306,3 +306,19 @@ def open_parquet(path: Path) -> Any:
         return parquet.ParquetFile(path)
     except ArrowInvalid as error:
         raise UserError(f"{path}: is no Parquet file: {error}") from None
+
+
+def parquet_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file, with all of its columns or some.
+
+    Raises:
+        UserError: as `open_parquet`, or the file is damaged.
+    """
+    with open_parquet(path) as opened:
+        try:
+            for batch in opened.iter_batches(batch_size=1024, columns=columns):
+                yield from batch.to_pylist()
+        except (OSError, ValueError) as error:  # errors of pyarrow and of UTF-8 are ValueErrors
+            raise UserError(
+                f"{path}: is damaged ({first_line(error)}); restore it from a copy"
+            ) from None
