@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from regard.attention.config import supporting
+from regard.comparison.folder import Sweep, save_sweep
 from regard.comparison.plan import plan_comparison
+from regard.comparison.scheduler import train_suite
 from regard.comparison.suite import load_suite, save_index, suites
 from regard.errors import UserError
 from regard.runs.recipes import TASKS
@@ -73,3 +75,9 @@ def test_the_index_links_the_page_of_each_task(tmp_path: Path) -> None:
     waiting = made_up({("softmax", 0.1, 0): None})
     text = save_index(tmp_path, {"mqar": waiting}).read_text("utf-8")
     assert text.splitlines()[2] == "| [mqar](mqar/report.html) | – | – | 0 of 1 |"
+
+
+def test_a_suite_is_not_mixed_into_a_comparison(tmp_path: Path) -> None:
+    save_sweep(tmp_path, Sweep(over={}, tune={}))
+    with pytest.raises(UserError, match="is the comparison of a single task; choose another"):
+        next(train_suite([], tmp_path))

@@ -18,6 +18,7 @@ from regard.comparison.folder import (
     add_run,
     cell_path,
     create_cell,
+    is_sweep,
     join_sweep,
     load_sweep,
     locked,
@@ -111,8 +112,11 @@ def train_suite(
     """Train one comparison after another; yield each with its task, and update the index.
 
     Raises:
-        UserError: a task's folder holds something else; or as `train_comparison`.
+        UserError: `out` is a comparison, or a task's folder something else; or as
+            `train_comparison`.
     """
+    if is_sweep(out):
+        raise UserError(f"{out}: is the comparison of a single task; choose another --out")
     for one in planned:
         require_comparison(out / one.grid.task)
     known = suite_tasks(out) if out.is_dir() else []
