@@ -191,7 +191,9 @@ def test_what_a_kill_has_left_of_a_beginning_is_removed(lines: Path, tmp_path: P
     assert not list(out.glob(".*.partial"))
 
 
-@pytest.mark.parametrize("name", ["tokens/mine.txt", ".converted.partial/config.toml"])
+@pytest.mark.parametrize(
+    "name", ["tokens/mine.txt", ".converted.partial/config.toml", "tokenizer_config.json"]
+)
 def test_files_of_others_are_left_alone(name: str, lines: Path, tmp_path: Path) -> None:
     other = tmp_path / "run" / name
     other.parent.mkdir(parents=True)

@@ -383,12 +383,14 @@ def require_free(path: Path) -> None:
 def _is_first(path: Path) -> bool:
     """Return whether a file or folder is one of the first of a run, or what a kill has left of one.
 
-    Tokens and unfinished files may be deleted, so those of others don't count.
+    They may be deleted or replaced, so those of others don't count.
     """
     if path.name == "tokens" and path.is_dir() and not path.is_symlink():
         inside = (inner.name for inner in path.iterdir())
         return all(name in CORPUS_FILES or name.endswith(".partial") for name in inside)
     if path.name.endswith(".partial"):
         return path.is_file() or path.name == ".tokens.partial"
-    folders = {FOLDER, "tokens", ".tokens.lock"}
-    return path.name in {*TOKENIZER_FILES, *TRANSFORMERS_FILES, *folders, "origin.json", HELD_OUT}
+    if path.name in {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json"}:
+        settings = path.with_name("tokenizer_config.json")  # written before the others
+        return settings.is_file() and b"RegardTokenizer" in settings.read_bytes()
+    return path.name in {FOLDER, "tokens", ".tokens.lock", HELD_OUT}
