@@ -1,5 +1,7 @@
 """Axes become recipes; impossible ones are refused in one line."""
 
+from datetime import date
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,11 @@ def test_a_table_is_a_value() -> None:
     assert value_at(second, "model.attention.features") == "8"
 
 
+def test_infinity_is_a_value() -> None:
+    planned = plan_comparison(tiny_grid(over={"training.max_grad_norm": [1.0, inf]}))
+    assert planned.sweep.over == {"training.max_grad_norm": ("1.0", "inf")}
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -113,6 +120,9 @@ def test_a_table_is_a_value() -> None:
         ({"baseline": {"model.n_layers": 2}}, "--baseline model.n_layers: is not compared"),
         ({"options": {f"{KIND}=elo": []}}, f"options '{KIND}=elo': no such value; there are"),
         ({"options": {f"{KIND}=elu": ["model.n_heds=2"]}}, "did you mean n_heads"),
+        ({"baseline": {KIND: []}}, f"--baseline {KIND}: has 0 values; give one"),
+        ({"over": {"model.n_layers": [date(2026, 1, 1)]}}, "expected an integer >= 1, not '2026"),
+        ({"settings": [*TINY, f"seed={2**32 - 1}"]}, "--seeds: seed: expected an integer <= 42949"),
         ({"seeds": 251}, "the grid has 1004 cells; to train so many, add --cells 1004"),
     ],
 )

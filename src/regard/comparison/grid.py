@@ -254,7 +254,9 @@ def _toml(value: Any) -> str:
         return "{" + ", ".join(f"{name} = {_toml(x)}" for name, x in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value)  # JSON has another word for inf
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def base_recipe(grid: Grid) -> Recipe:

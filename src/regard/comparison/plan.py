@@ -23,7 +23,7 @@ from regard.comparison.grid import (
 )
 from regard.comparison.matching import match_costs
 from regard.comparison.table import require_score
-from regard.config import file_name
+from regard.config import file_name, override
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names
@@ -54,13 +54,14 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
     """Check the axes and values of a grid, and that the models can be built.
 
     Raises:
-        UserError: an axis or value is invalid, the grid is large and its number of cells isn't
-            `confirmed`, no combination can be built, the baseline isn't one of the rows, or the
-            task has no such score.
+        UserError: an axis, a value or the last seed is invalid, the grid is large and its number of
+            cells isn't `confirmed`, no combination can be built, the baseline isn't one of the
+            rows, or the task has no such score.
     """
-    axes = axes_of(grid)
+    axes, base = axes_of(grid), base_recipe(grid)
     check_size(axes, grid.seeds, confirmed)
-    combinations, refused = expand(base_recipe(grid), axes, grid.options)
+    override(base, [f"seed={base.seed + grid.seeds - 1}"], where="--seeds")
+    combinations, refused = expand(base, axes, grid.options)
     combinations, unsupported = split_refused(combinations)
     if not combinations:
         raise UserError(f"no combination can be trained: {unsupported[0].reason}")
@@ -110,9 +111,10 @@ def _tried(
 def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """Return the values of the baseline, written as in recipes."""
     found = {}
-    for path, (value, *others) in axis_values(grid.baseline).items():
-        if others:
-            raise UserError(f"--baseline {path}: has several values; give one")
+    for path, values in axis_values(grid.baseline).items():
+        if len(values) != 1:
+            raise UserError(f"--baseline {path}: has {len(values)} values; give one")
+        (value,) = values
         if path not in over:
             raise UserError(f"--baseline {path}: is not compared; choose of {', '.join(over)}")
         tried = {one: one or "none" for one in over[path]}
