@@ -75,6 +75,8 @@ class TextSource(Source):
         require_no_task(recipe)
         require_continuing(recipe)
         require_next_token(recipe, "text is read in windows,", "use regard pretrain")
+        if recipe.data.blank_lines:
+            raise UserError("data.blank_lines=true: is for regard pretrain; leave it out")
         require_parent(recipe.training, start is not None)
         if start is None:  # before a long tokenization
             make_uninitialized(recipe.model, recipe.head, vocabulary=1)
@@ -305,7 +307,10 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
     """
     training, held_out = text.streams(run.template, run.recipe.data.validation)
     if len(training) < 2:
-        raise UserError(f"{text.training.path}: is too short to learn from")
+        raise UserError(
+            f"{text.training.path}: is too short to learn from; give a longer text, or a smaller "
+            "data.validation"
+        )
     format = run.row_format.whole_rows  # windows begin anywhere
     n = run.recipe.model.context_length
     if len(training) < n and "parent" not in run.origin:  # a parent fixes the context length
