@@ -19,7 +19,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -165,13 +165,23 @@ def cache_folder(content: str) -> Path:
     Raises:
         UserError: there is neither.
     """
-    if chosen := os.environ.get("REGARD_CACHE"):
-        return Path(chosen)
+    chosen = os.environ.get("REGARD_CACHE")
+    return Path(chosen) if chosen else user_folder("CACHE", "REGARD_CACHE to a folder") / content
+
+
+def user_folder(kind: Literal["CACHE", "CONFIG"], instead: str) -> Path:
+    """Return regard in the user's folder of a kind (XDG Base Directory Specification).
+
+    `instead` is the environment variable to set where there is none, for the message.
+
+    Raises:
+        UserError: there is no such folder.
+    """
     try:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        chosen = os.environ.get(f"XDG_{kind}_HOME") or Path.home() / f".{kind.lower()}"
     except RuntimeError:
-        raise UserError("there is no home folder; set REGARD_CACHE to a folder") from None
-    return caches / "regard" / content
+        raise UserError(f"there is no home folder; set {instead}") from None
+    return Path(chosen) / "regard"
 
 
 def write_file(path: Path, data: bytes) -> None:

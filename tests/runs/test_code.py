@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from regard import api
 from regard.config import convert
 from regard.errors import UserError
 from regard.models.config import EncoderDecoderConfig
-from regard.runs.code import code_files
+from regard.runs.code import code_files, require_trusted
 from regard.runs.run import Run
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS, STEPS, Command, refused, succeeded, write_data
 
@@ -115,6 +116,17 @@ def test_untrusted_code_does_not_run(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--trust-code"):
         Run.load(run)
     assert not marker.exists()
+
+
+def test_without_a_home_the_list_needs_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REGARD_TRUSTED_CODE", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError))
+    (tmp_path / "mine.py").write_text(FILE, "utf-8")
+    with pytest.raises(UserError, match="no home folder; set REGARD_TRUSTED_CODE to a file"):
+        require_trusted([f"{tmp_path}/mine.py:Mine"], where="recipe.toml")
 
 
 def test_tampered_code_is_refused_even_if_trusted(run: Path) -> None:

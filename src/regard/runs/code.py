@@ -15,7 +15,7 @@ import msgspec
 
 from regard.config import Config, code_paths, parse_toml, parse_value
 from regard.errors import UserError
-from regard.files import read_text, sha256_of, write_file
+from regard.files import read_text, sha256_of, user_folder, write_file
 
 FOLDER = "code"
 LONGEST_PATH = 4096
@@ -130,11 +130,14 @@ def trust_code(run: Path) -> None:
 
 
 def _list() -> Path:
-    """Return the path of the user's list of trusted files, one sha256 per line."""
+    """Return the path of the user's list of trusted files, one sha256 per line.
+
+    Raises:
+        UserError: there is no home folder.
+    """
     if chosen := os.environ.get("REGARD_TRUSTED_CODE"):
         return Path(chosen)
-    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return settings / "regard" / "trusted_code"
+    return user_folder("CONFIG", "REGARD_TRUSTED_CODE to a file") / "trusted_code"
 
 
 def _trusted() -> set[str]:
