@@ -22,6 +22,7 @@ from regard.files import (
     cleared_up,
     decode_json,
     errors_name,
+    new_folder,
     pack_tensors,
     publish,
     stage_folder,
@@ -300,14 +301,10 @@ def copy_checkpoint(start: Path, out: Path) -> None:
     progress = msgspec.structs.replace(checkpoint.progress, checks_since_best=0)
     state = msgspec.json.encode(_State(progress, checkpoint.environment))
     files = {path.name: path.read_bytes() for path in checkpoint.path.iterdir()}
-    (out / "checkpoints").mkdir(exist_ok=True)
-    target = out / "checkpoints" / checkpoint.path.name
-    staged = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(staged, ignore_errors=True)
-    with cleared_up(staged, target):
+    # Last: a folder without a checkpoint is begun again.
+    with new_folder(out / "checkpoints" / checkpoint.path.name) as staged:
         stage_folder(staged, (files | {"state.json": state}).items())
         _save_sums(staged)
-        publish(staged, target)  # last: a folder without a checkpoint is begun again
 
 
 def require_checkpoint(run: Path) -> Checkpoint:
