@@ -8,7 +8,7 @@ import pytest
 import torch
 from msgspec import structs
 
-from killed import Killed
+from killed import Killed, kill_in_writing
 from plans import plan_task
 from regard.comparison import cell as cells
 from regard.comparison.cell import count_operations, run_cell, state_bytes
@@ -24,7 +24,6 @@ from regard.comparison.grid import CellSettings
 from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
 from regard.operations import OperationCounter
-from regard.runs import run as runs
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
@@ -264,17 +263,8 @@ def test_a_cell_killed_before_its_labels_are_written_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = find_recipe("classification", [*FEW, *BYTES, *SMALL])
-    path, write = create_cell(tmp_path, recipe, SETTINGS), runs.write_file
-
-    def killed(file: Path, data: bytes) -> None:
-        if file.name == "config.toml":
-            raise Killed
-        write(file, data)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(runs, "write_file", killed)
-        with pytest.raises(Killed):
-            run_cell(path)
+    path = create_cell(tmp_path, recipe, SETTINGS)
+    kill_in_writing("config.toml", lambda: run_cell(path), monkeypatch)
     run_cell(path)
     outcome = outcome_of(path)
     assert outcome.state == "finished", outcome.reason
