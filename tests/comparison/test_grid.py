@@ -97,6 +97,11 @@ def test_a_table_is_a_value() -> None:
     assert value_at(second, "model.attention.features") == "8"
 
 
+def test_an_infinite_window_which_can_not_be_stored_is_refused() -> None:
+    with pytest.raises(UserError, match=r"within: expected a number <= 1000000\.0, not inf"):
+        change_grid(None, "mqar", (), {"within": inf})
+
+
 def test_infinity_is_a_value() -> None:
     planned = plan_comparison(tiny_grid(over={"training.max_grad_norm": [1.0, inf]}))
     assert planned.sweep.over == {"training.max_grad_norm": ("1.0", "inf")}

@@ -71,7 +71,7 @@ class Grid(Axes, frozen=True, kw_only=True):
     """Values of compared axes in the row that others are compared with. Default: the first row."""
     score: str | None = None
     """Score to compare. Default: the first of the task's."""
-    within: Annotated[float, Meta(ge=0)] = 0.05
+    within: Annotated[float, Meta(ge=0, le=1e6)] = 0.05  # JSON has no inf
     """Largest distance from the best mean validation score of values in the window."""
     match: MatchedCost | None = None
     """Cost to match in all compared models by changing one size of each: parameters or state."""
