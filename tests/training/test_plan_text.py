@@ -248,7 +248,7 @@ def test_a_failed_tokenization_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_blank_lines_are_no_documents_of_a_text(lines: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="blank_lines=true: is for regard pretrain; leave it out"):
+    with pytest.raises(UserError, match="blank_lines=true: is for regard pretrain; set it to false"):
         plan_text(lines, tmp_path / "run", recipe("data.blank_lines=true"))
 
 

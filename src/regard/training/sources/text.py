@@ -76,7 +76,7 @@ class TextSource(Source):
         require_continuing(recipe)
         require_next_token(recipe, "text is read in windows,", "use regard pretrain")
         if recipe.data.blank_lines:
-            raise UserError("data.blank_lines=true: is for regard pretrain; leave it out")
+            raise UserError("data.blank_lines=true: is for regard pretrain; set it to false")
         require_parent(recipe.training, start is not None)
         if start is None:  # before a long tokenization
             make_uninitialized(recipe.model, recipe.head, vocabulary=1)
