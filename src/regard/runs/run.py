@@ -392,5 +392,6 @@ def _is_first(path: Path) -> bool:
         return path.is_file() or path.name == ".tokens.partial"
     if path.name in {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json"}:
         settings = path.with_name("tokenizer_config.json")  # written before the others
-        return settings.is_file() and b"RegardTokenizer" in settings.read_bytes()
+        ours = TOKENIZER_CONFIG["tokenizer_class"].encode()
+        return settings.is_file() and ours in settings.read_bytes()
     return path.name in {FOLDER, "tokens", ".tokens.lock", HELD_OUT}
