@@ -109,6 +109,27 @@ def test_the_base_is_10_000_where_llama_does_not_say() -> None:
     assert decoder_config("llama", rope_scaling=None).positions == RotaryConfig()
 
 
+def test_each_family_has_its_own_names_of_base_and_share() -> None:
+    """As in transformers, which ignores the names of other families."""
+    theirs: dict[str, Any] = {"rope_theta": 500.0, "partial_rotary_factor": 1.0}
+    neox: dict[str, Any] = {"rotary_emb_base": 500.0, "rotary_pct": 1.0}
+    usual = decoder_config("gpt_neox", hidden_size=32).positions
+    assert decoder_config("gpt_neox", hidden_size=32, **theirs).positions == usual
+    assert decoder_config("gpt_neox", **theirs, **neox).positions == RotaryConfig(base=500.0)
+    assert decoder_config("llama", **neox).positions == RotaryConfig()
+    assert read_qwen(**neox).positions == RotaryConfig(dim=64)
+
+
+def test_a_length_beside_the_scaling_of_llama_3_takes_precedence() -> None:
+    fields, _ = SCALINGS["llama3"]
+    given = {"rope_scaling": {"type": "llama3", **fields}, "original_max_position_embeddings": 8}
+    expected = RotaryConfig(scaling=Llama3ScalingConfig(original_context_length=8))
+    assert decoder_config("llama", **given).positions == expected
+    gemma = read("gemma3_text", num_hidden_layers=1, layer_types=["full_attention"], **given)
+    assert isinstance(gemma.positions, RotaryConfig)  # whose scaling is nested in transformers
+    assert gemma.positions.scaling == Llama3ScalingConfig(original_context_length=64)
+
+
 def test_rope_scaling_comes_before_rope_parameters() -> None:
     """As in transformers, which saves the latter; model cards say to add the former."""
     saved = {"rope_type": "default", "rope_theta": 500.0}

@@ -157,14 +157,16 @@ class Rope:
 
     partial: float = 1.0
     """Default share of a head that is rotated."""
+    older_base: str = "rope_theta"
+    older_share: str = "partial_rotary_factor"
+    """Names of base and share in older files; transformers ignores those of other families."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         rope = hf.get("rope_scaling") or hf.get("rope_parameters") or {}  # as in transformers
         if any(isinstance(value, Mapping) for value in rope.values()):
             raise refused("rope_parameters", rope, "the same in all layers")
-        base = rope.get("rope_theta", hf.get("rope_theta", hf.get("rotary_emb_base", 10_000.0)))
-        share = hf.get("partial_rotary_factor", hf.get("rotary_pct", self.partial))
-        share = rope.get("partial_rotary_factor", share)
+        base = rope.get("rope_theta", hf.get(self.older_base, 10_000.0))
+        share = rope.get("partial_rotary_factor", hf.get(self.older_share, self.partial))
         if share != 1.0 and self.partial == 1.0:
             raise refused("partial_rotary_factor", share, "1.0")
         kind = rope.get("rope_type", rope.get("type", "default"))
@@ -179,10 +181,11 @@ class Rope:
         }
         if kind == "default":
             return options
+        length = "original_max_position_embeddings"
+        original = hf.get(length, rope.get(length, hf["max_position_embeddings"]))
         scaling = {"kind": kind}
         for theirs, ours in _SCALING[kind].items():
-            default = hf.get(theirs, hf["max_position_embeddings"]) if "max" in theirs else REQUIRED
-            scaling |= Renamed(theirs, ours, default=default).read(rope)
+            scaling |= Renamed(theirs, ours).read({**rope, length: original})
         if kind == "dynamic":  # here, the field is the length before scaling
             scaling["original_context_length"] = hf["max_position_embeddings"]
             options["context_length"] = int(hf["max_position_embeddings"] * rope["factor"])
@@ -193,13 +196,13 @@ class Rope:
             raise NoCounterpartError("positions.kind", options["positions.kind"], "must be rotary")
         base, dim, scaling = (options[f"positions.{name}"] for name in ("base", "dim", "scaling"))
         rope: dict[str, Any] = {"rope_type": "default", "rope_theta": base}
-        fields: dict[str, Any] = {"rope_theta": base}  # for transformers 4
+        fields: dict[str, Any] = {self.older_base: base}  # for transformers 4
         if self.partial != 1.0:
             d_head = options["head_dim"] or options["d_model"] // options["n_heads"]
             dim = dim or d_head
             share = dim / d_head if int(dim / d_head * d_head) == dim else (dim + 0.5) / d_head
             rope["partial_rotary_factor"] = share
-            fields |= {"rotary_pct": share, "partial_rotary_factor": share, "rotary_emb_base": base}
+            fields[self.older_share] = share
         if scaling is not None:
             kind = scaling["kind"]
             rope |= {"rope_type": kind}

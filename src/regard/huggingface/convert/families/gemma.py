@@ -78,7 +78,8 @@ class _Layers:
             for kind, base in _BASES.items()
         }
         each[_GLOBAL] |= scaling
-        bare = {name: value for name, value in hf.items() if name != "rope_scaling"}
+        unused = ("rope_scaling", "original_max_position_embeddings")
+        bare = {name: value for name, value in hf.items() if name not in unused}
         return {kind: Rope().read({**bare, "rope_parameters": rope}) for kind, rope in each.items()}
 
     def write(self, options: Values) -> dict[str, Any]:

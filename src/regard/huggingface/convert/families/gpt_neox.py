@@ -34,7 +34,7 @@ GPT_NEOX = Family(
         Dropout(("hidden_dropout",), "attention_dropout", 0.0),
         Constant("attention.kind", "softmax"),
         Renamed("attention_bias", "qkv_bias", "o_bias", default=True),
-        Rope(partial=0.25),
+        Rope(partial=0.25, older_base="rotary_emb_base", older_share="rotary_pct"),
     ),
     tensors={
         "body.embedding": "gpt_neox.embed_in",
