@@ -206,7 +206,7 @@ def test_the_bases_of_gemma_3_are_a_million_and_ten_thousand() -> None:
 
 
 def test_gemma_2_without_a_list_of_layers() -> None:
-    config = read("gemma2", num_hidden_layers=8, sliding_window=5)
+    config = read("gemma2", num_hidden_layers=8, sliding_window=5, sliding_window_pattern=3)
     assert config.pattern == (LayerConfig(window=5), LayerConfig())
     assert (config.attention.softcap, config.logit_softcap) == (50.0, 30.0)  # type: ignore[attr-defined]
 
@@ -269,6 +269,28 @@ def test_the_head_of_t5_v1_1_is_its_own_though_the_file_says_tied() -> None:
     tied = FAMILIES["t5"].read_config(FAMILIES["t5"].amend(hf, tensors))
     assert isinstance(tied, EncoderDecoderConfig)
     assert tied.tie_head
+
+
+@pytest.mark.parametrize("field", [{"dense_act_fn": "silu"}, {"is_gated_act": True}])
+def test_derived_fields_of_t5_must_agree_with_the_one_that_says_both(field: dict[str, Any]) -> None:
+    hf = tiny("t5", "plain").config.to_dict()
+    with pytest.raises(UserError, match=f"{next(iter(field))} = "):
+        FAMILIES["t5"].read_config({**hf, **field})
+
+
+# Attention in both directions
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decoder_that_attends_in_both_directions_is_refused(family: str) -> None:
+    """transformers reads `is_causal` in the masks of all decoders, and of no encoder."""
+    variant = next(iter(VARIANTS[family]))
+    hf = {**tiny(family, variant).config.to_dict(), "is_causal": False}
+    if family in ("bert", "roberta", "distilbert"):
+        FAMILIES[family].read_config(hf)
+        return
+    with pytest.raises(UserError, match=r"config\.json: is_causal = False"):
+        FAMILIES[family].read_config(hf)
 
 
 # RoBERTa

@@ -26,7 +26,7 @@ from regard.huggingface.convert.fields import (
 )
 from regard.models.attention_layers import SelfAttention
 from regard.models.builders import make_model
-from regard.models.config import DecoderConfig, ModelConfig, TransformerConfig
+from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, TransformerConfig
 from regard.models.head_config import (
     EmbeddingHeadConfig,
     HeadConfig,
@@ -115,7 +115,9 @@ class Family:
             UserError: a field is missing or has an unsupported value; the message names it.
         """
         options: dict[str, Any] = {}
-        needed = (Required("model_type", self.model_type), Required("quantization_config", None))
+        needed = [Required("model_type", self.model_type), Required("quantization_config", None)]
+        if self.config is not EncoderConfig:  # an encoder attends in both directions anyway
+            needed.append(Required("is_causal", True))
         try:
             for entry in (*needed, *self.fields):
                 options |= entry.read(hf)

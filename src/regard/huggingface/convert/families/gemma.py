@@ -55,7 +55,8 @@ class _Layers:
     """Whether layers with and without a window have different rotary positions."""
 
     def read(self, hf: Values) -> dict[str, Any]:
-        period = hf.get("sliding_window_pattern") or self.period
+        given = hf.get("sliding_window_pattern") if self.own_positions else None  # not in Gemma 2
+        period = given or self.period
         usual = [_LOCAL if (i + 1) % period else _GLOBAL for i in range(hf["num_hidden_layers"])]
         kinds = layer_kinds(hf, usual, known=(_LOCAL, _GLOBAL))
         window, ropes = hf.get("sliding_window", _WINDOW) or 0, self._positions(hf)

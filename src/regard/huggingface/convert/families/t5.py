@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from regard.huggingface.convert.family import TRANSPOSED, Family, Stored
-from regard.huggingface.convert.fields import Constant, Dropout, Renamed, Values, both
+from regard.huggingface.convert.fields import (
+    Constant,
+    Dropout,
+    Renamed,
+    Required,
+    Values,
+    both,
+)
 from regard.models.config import EncoderDecoderConfig
 
 
@@ -33,12 +40,14 @@ _FEED_FORWARD = {
 
 
 class _FeedForward:
-    """Activation and gate, in one field."""
+    """Activation and gate, in one field; the two that transformers derives must agree with it."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         kind = Renamed("feed_forward_proj", "", default="relu", values=_FEED_FORWARD).read(hf)[""]
-        values = dict(zip(("activation", "gated"), kind, strict=True))
-        return {name: value for key, value in values.items() for name in both(key)}
+        activation, gated = kind
+        Required("dense_act_fn", "gelu_new" if activation == "gelu-tanh" else activation).read(hf)
+        Required("is_gated_act", gated).read(hf)
+        return dict.fromkeys(both("activation"), activation) | dict.fromkeys(both("gated"), gated)
 
     def write(self, options: Values) -> dict[str, Any]:
         chosen = (options["encoder.activation"], options["encoder.gated"])
