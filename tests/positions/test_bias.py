@@ -11,6 +11,7 @@ from torch import Tensor
 
 from largest import Largest
 from refusals import refusal
+from regard.attention import Softmax
 from regard.attention.types import Bias, RelativeVectors
 from regard.positions import Alibi, RelativeBias, ShawVectors, T5Bias
 from regard.positions.bias import DistanceBias
@@ -261,6 +262,15 @@ def test_scores_and_outputs_are_products_with_the_vector_of_each_pair(
     weights = normal(BATCH, HEADS, QUERIES, len(j), seed=seed)
     expected = torch.einsum("bhqk,bqke->bhqe", weights, between(vectors.values, each, j))
     assert close(vectors.gather(weights, *positions), expected)
+
+
+def test_a_dropped_weight_adds_no_vector_to_the_values() -> None:
+    """Its term is A_ij (v_j + a^V_ij), so dropout of all weights leaves nothing."""
+    query, key, value = (torch.ones(1, 2, 3, width) for width in (D, D, E))
+    attend = Softmax(dropout=1.0)
+    vectors = ShawVectors(d=D, e=E, clip=2)
+    assert not attend.train()(query, key, value, bias=vectors).any()
+    assert attend.eval()(query, key, value, bias=vectors).all()
 
 
 def test_no_tensor_is_larger_than_the_scores() -> None:

@@ -261,7 +261,8 @@ class ScoreAttention(Attention):
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
         with without_autocast(query):
             weights = self.normalize_scores(self._scores(query, key, added), allowed)
-            out: Tensor = as_dtype(self.dropout(weights), value.dtype) @ value
+            weights = self.dropout(weights)
+            out: Tensor = as_dtype(weights, value.dtype) @ value
             return out if added is None else out + added.gather(weights)
 
     def scale(self, d: int) -> float:
