@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
+from transformers.utils import logging
 
 from regard.errors import UserError
 from regard.explorer.huggingface import loading
@@ -32,3 +34,28 @@ def test_another_file_or_a_folder_of_that_name_is_none(tmp_path: Path) -> None:
     assert loading.gguf_file(tmp_path / "model.gguf") is None
     assert loading.gguf_file(tmp_path / "missing.gguf") is None
     assert loading.gguf_file("gpt2") is None
+
+
+def test_two_threads_leave_the_messages_of_transformers_as_they_were() -> None:
+    """Each restores what it found, so the second must not begin within the first."""
+    level, begun, may_end = logging.get_verbosity(), Event(), Event()
+
+    def second() -> None:
+        with loading.quiet():
+            begun.set()
+            may_end.wait(60)
+
+    thread = Thread(target=second)
+    logging.set_verbosity_info()
+    info = logging.get_verbosity()
+    try:
+        with loading.quiet():
+            thread.start()
+            assert not begun.wait(0.2)
+        assert begun.wait(60)
+        may_end.set()
+        thread.join(60)
+        assert logging.get_verbosity() == info
+    finally:
+        may_end.set()
+        logging.set_verbosity(level)

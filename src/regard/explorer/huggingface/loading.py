@@ -5,6 +5,7 @@ from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from io import StringIO
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,7 +123,7 @@ def load_gguf(
 
 @contextmanager
 def _parsed_once() -> Iterator[None]:
-    """Parse a GGUF file once in the with block.
+    """Parse a GGUF file once in the with block, which must be quiet.
 
     transformers parses it for the configuration, the weights and the tokenizer, and makes the table
     of tensor names for each module.
@@ -183,18 +184,25 @@ def _loaded(folder: Path, config: "PreTrainedConfig", kind: Any) -> tuple[Any, l
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence warnings and progress bars of transformers in the with block."""
+    """Silence warnings and progress bars of transformers in the with block.
+
+    Other threads wait: its settings, and what `_parsed_once` replaces, are of the whole process.
+    """
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+    with _ONE_THREAD:
+        level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(level)
+            if bars:
+                logging.enable_progress_bar()
+
+
+_ONE_THREAD = RLock()
 
 
 def _require_known_code(folder: Path, hf: dict[str, Any]) -> None:
