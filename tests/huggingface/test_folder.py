@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tokenizers import models, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFast
 
@@ -22,8 +22,9 @@ from plans import plan_finetuning
 from regard import api
 from regard.errors import NonFiniteError, UserError
 from regard.huggingface.convert.folder import import_folder, load_start, load_tokenizer
-from regard.huggingface.convert.tokenizer import read_tokenizer
+from regard.huggingface.convert.tokenizer import known_text, read_tokenizer, template_of
 from regard.runs.run import Run
+from regard.text.template import TemplateConfig
 from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import (
@@ -195,6 +196,80 @@ def test_a_tokenizer_that_begins_texts_has_a_template_that_does(
     assert run.encode(TEXT)[0] == [end, *run.tokenizer.encode(TEXT)] == pieces.encode(TEXT).ids
 
 
+GPT = {"bos": "<s>", "eos": "</s>"}
+ROBERTA = {**GPT, "cls": "<s>", "sep": "</s>"}
+BERT = {"cls": "<s>", "sep": "</s>"}
+BOTH = {"bos": "<s>", "eos": "</s>", "cls": "<cls>", "sep": "<sep>"}
+
+
+def template(
+    kind: str, names: dict[str, str], single: str, generation: dict[str, int], **hf: Any
+) -> TemplateConfig:
+    """The template of a tokenizer whose special tokens have ids from 0, in this order."""
+    vocabulary = {name: i for i, name in enumerate(["<s>", "</s>", "<cls>", "<sep>", "a"])}
+    native = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    native.add_special_tokens([*vocabulary][:4])
+    special = [(name, i) for name, i in vocabulary.items() if name != "a"]
+    native.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    return template_of(Tokenizer(native, names), {"model_type": kind, **hf}, generation)
+
+
+def test_templates_of_decoders_have_the_tokens_around_a_text() -> None:
+    assert template("gpt2", GPT, "$A", {}) == TemplateConfig(
+        document="{document}",
+        prompt="{question}",
+        completion="{eos}{answer}{eos}",
+        pair=("{first}", "{eos}{second}"),
+        source="{source}",
+        target="{target}{eos}",
+    )
+    assert template("llama", BOTH, "<s> $A </s>", {}) == TemplateConfig(
+        document="{bos}{document}{eos}",
+        prompt="{bos}{question}{eos}",
+        completion="{sep}{answer}{eos}",
+        pair=("{first}", "{sep}{second}"),
+        source="{bos}{source}{eos}",
+        target="{target}{eos}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "single"), [("bert", "$A"), ("bert", "<s> $A </s>"), ("distilbert", "$A")]
+)
+def test_templates_of_bert_have_cls_and_sep_even_if_the_tokenizer_adds_none(
+    kind: str, single: str
+) -> None:
+    assert template(kind, BERT, single, {}) == TemplateConfig(
+        document="{cls}{document}{sep}",
+        prompt="{cls}{question}{sep}",
+        completion="{sep}{answer}{sep}",
+        pair=("{first}{sep}", "{second}"),
+        source="{cls}{source}{sep}",
+        target="{target}{sep}",
+    )
+
+
+def test_tokens_of_several_roles_are_named_by_the_likeliest() -> None:
+    """In RoBERTa, <s> is bos and cls, and </s> is eos and sep; two of them part two texts."""
+    assert template("roberta", ROBERTA, "<s> $A </s>", {}) == TemplateConfig(
+        document="{bos}{document}{eos}",
+        prompt="{bos}{question}{eos}",
+        completion="{sep}{answer}{eos}",
+        pair=("{first}{sep}{sep}", "{second}"),
+        source="{bos}{source}{eos}",
+        target="{target}{eos}",
+    )
+
+
+def test_a_forced_first_token_begins_targets() -> None:
+    """In generation_config.json, or else in config.json of older files."""
+    targets = [
+        template("bart", ROBERTA, "<s> $A </s>", {}, forced_bos_token_id=0).target,
+        template("bart", BOTH, "$A", {"forced_bos_token_id": 0}, forced_bos_token_id=2).target,
+    ]
+    assert targets == ["{bos}{target}{eos}"] * 2
+
+
 def test_a_token_around_texts_that_has_no_role_is_refused(
     folder_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -204,6 +279,20 @@ def test_a_token_around_texts_that_has_no_role_is_refused(
     )
     pieces.save(str(folder / "tokenizer.json"))
     assert "puts a around each text" in refusal(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("token", "text"), [("a", "a"), ("b", "b"), ("Ġb", " b")])
+def test_a_known_text_is_a_or_a_token_or_what_a_token_is_decoded_to(token: str, text: str) -> None:
+    native = tokenizers.Tokenizer(models.WordLevel({token: 0}))
+    native.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    native.decoder = decoders.ByteLevel()
+    assert known_text(Tokenizer(native, {})) == (text, [0])
+
+
+def test_a_text_without_tokens_is_no_known_text() -> None:
+    native = tokenizers.Tokenizer(models.WordLevel({"b": 0}))
+    native.normalizer = normalizers.Replace("a", "")
+    assert known_text(Tokenizer(native, {})) == ("b", [0])
 
 
 def test_text_that_spells_a_special_token_is_ordinary_text(folders: Path) -> None:
