@@ -11,7 +11,7 @@ from torch import Tensor
 
 from largest import Largest
 from refusals import refusal
-from regard.attention import Softmax
+from regard.attention import Softmax, TopK
 from regard.attention.types import Bias, RelativeVectors
 from regard.positions import Alibi, RelativeBias, ShawVectors, T5Bias
 from regard.positions.bias import DistanceBias
@@ -271,6 +271,12 @@ def test_a_dropped_weight_adds_no_vector_to_the_values() -> None:
     vectors = ShawVectors(d=D, e=E, clip=2)
     assert not attend.train()(query, key, value, bias=vectors).any()
     assert attend.eval()(query, key, value, bias=vectors).all()
+
+
+def test_outputs_have_the_dtype_of_the_values_even_if_scores_are_wider() -> None:
+    query, key, value = (torch.ones(1, 2, 3, width).bfloat16() for width in (D, D, E))
+    vectors = ShawVectors(d=D, e=E, clip=2).bfloat16()
+    assert TopK(k=2)(query, key, value, bias=vectors).dtype == torch.bfloat16
 
 
 def test_no_tensor_is_larger_than_the_scores() -> None:

@@ -263,7 +263,7 @@ class ScoreAttention(Attention):
             weights = self.normalize_scores(self._scores(query, key, added), allowed)
             weights = self.dropout(weights)
             out: Tensor = as_dtype(weights, value.dtype) @ value
-            return out if added is None else out + added.gather(weights)
+            return out if added is None else as_dtype(out + added.gather(weights), value.dtype)
 
     def scale(self, d: int) -> float:
         """Return the factor of q·k, for vectors of width d."""
