@@ -99,6 +99,12 @@ def test_old_and_new_fields_of_gpt_neox_are_the_same() -> None:
         assert decoder_config("gpt_neox", **fields).positions == RotaryConfig(base=500.0, dim=2)
 
 
+@pytest.mark.parametrize("share", ["x", float("inf"), float("nan"), None])
+def test_a_share_that_is_no_number_is_refused(share: Any) -> None:
+    with pytest.raises(UserError, match=r"config\.json: is damaged \(.*; restore it from a copy"):
+        decoder_config("gpt_neox", rotary_pct=share)
+
+
 def test_a_quarter_of_a_head_is_rotated_where_gpt_neox_does_not_say() -> None:
     config = decoder_config("gpt_neox", hidden_size=32)
     assert config.positions == RotaryConfig(base=10_000.0, dim=2)

@@ -121,7 +121,7 @@ class Family:
         try:
             for entry in (*needed, *self.fields):
                 options |= entry.read(hf)
-        except (TypeError, AttributeError, ZeroDivisionError) as error:
+        except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
             raise UserError(f"{WHERE}: is damaged ({error}); restore it from a copy") from None
         return convert(nested(options), self.config, where=WHERE)
 
