@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,8 +18,9 @@ from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example
 from regard.tasks.split import TextTaskConfig
 from regard.text.corpus import Document
-from regard.training.plan import EXAMPLE_CHARACTERS, Plan, example_text
+from regard.training.plan import EXAMPLE_CHARACTERS, Plan, example_text, plan_training
 from regard.training.sources.base import Datasets
+from regard.training.sources.choose import choose_source
 from tiny import MASK, MODEL, PAD, QUESTIONS
 from tiny_tasks import task_recipe
 
@@ -200,3 +202,19 @@ def test_a_template_leaves_tokens_to_the_text(tmp_path: Path) -> None:
     spans = ["objective.next_token=0", "objective.span_corruption=1"]
     with pytest.raises(UserError, match=r"leaves 1 of model.context_length=8 tokens for the text"):
         train(out=tmp_path / "other", settings=[*settings, *spans])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "setting"),
+    [
+        ("text", TEXTS, "data.blank_lines=true"),
+        ("text", TEXTS, "data.packing=false"),
+        ("questions", QUESTIONS, "objective.next_token=0.5"),
+        ("casing", None, "data.documents=files"),
+        ("parity", None, "data.ascii_questions=true"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(name: str, data: Any, setting: str) -> None:
+    source = choose_source(name, data)
+    with pytest.raises(UserError, match=f"^{setting}: has no effect on this training; leave it"):
+        plan_training(source, None, Path("nowhere"), settings=[setting])

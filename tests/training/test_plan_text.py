@@ -247,11 +247,6 @@ def test_a_failed_tokenization_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_blank_lines_are_no_documents_of_a_text(lines: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="blank_lines=true: is for regard pretrain; set it to false"):
-        plan_text(lines, tmp_path / "run", recipe("data.blank_lines=true"))
-
-
 def test_a_model_is_refused_before_the_tokenization(lines: Path, tmp_path: Path) -> None:
     mechanism = tmp_path / "mine.py"
     mechanism.write_text(FAILING, "utf-8")

@@ -63,6 +63,8 @@ class Source(ABC):
     """Name of the training, for origin.json and the progress bar."""
     usual: Recipe | str = "default"
     """The recipe if none is chosen."""
+    unread: tuple[str, ...] = ()
+    """Beginnings of the settings that this source doesn't read."""
 
     def choose_recipe(
         self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None
@@ -101,7 +103,18 @@ def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
     )
 
 
-# Requirements of a recipe
+# Requirements of settings and recipes
+
+
+def require_effect(settings: Sequence[str], unread: tuple[str, ...]) -> None:
+    """Raise if a setting begins like one that a source doesn't read.
+
+    Raises:
+        UserError: names the setting.
+    """
+    for setting in settings:
+        if setting.startswith(unread):
+            raise UserError(f"{setting}: has no effect on this training; leave it out")
 
 
 def require_no_task(recipe: Recipe) -> None:

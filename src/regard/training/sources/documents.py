@@ -49,6 +49,7 @@ class DocumentSource(Source):
     index: bool = True
     """Whether the text is indexed for `regard ask`, if pydivsufsort is installed."""
     stage = "pretraining"
+    unread = ("data.packing",)
 
     def prepare(
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None

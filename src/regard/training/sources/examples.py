@@ -57,6 +57,8 @@ SHOWN_LABELS = 20
 class TaskSource(Source):
     """The base of sources for a task."""
 
+    unread = ("data.documents", "data.blank_lines", "data.ascii_questions", "data.packing")
+
     def __init__(self, task: str) -> None:
         self.stage, self.usual = task, TASKS[task]
 

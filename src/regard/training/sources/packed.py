@@ -47,6 +47,7 @@ class PackedSource(Source):
     stage: str
     """Stage of the command: pretraining, or training."""
     usual: Recipe | str
+    unread = ("data.ascii_questions",)
 
     def choose_recipe(
         self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None

@@ -37,6 +37,7 @@ class QuestionSource(Source):
     questions: Examples
     stage: str = "questions"
     usual: Recipe | str = "questions"
+    unread = ("objective.", "data.documents", "data.blank_lines", "data.packing")
 
     def choose_recipe(
         self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None

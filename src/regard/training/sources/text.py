@@ -67,6 +67,7 @@ class TextSource(Source):
     corpus: Corpus
     stage = "training"
     usual = "text"
+    unread = ("data.blank_lines", "data.ascii_questions", "data.packing")
 
     def prepare(
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
@@ -75,8 +76,6 @@ class TextSource(Source):
         require_no_task(recipe)
         require_continuing(recipe)
         require_next_token(recipe, "text is read in windows,", "use regard pretrain")
-        if recipe.data.blank_lines:
-            raise UserError("data.blank_lines=true: is for regard pretrain; set it to false")
         require_parent(recipe.training, start is not None)
         if start is None:  # before a long tokenization
             make_uninitialized(recipe.model, recipe.head, vocabulary=1)
