@@ -182,6 +182,10 @@ def _loaded(folder: Path, config: "PreTrainedConfig", kind: Any) -> tuple[Any, l
     return model, list(found["missing_keys"])
 
 
+_ONE_THREAD = RLock()
+"""Held while settings of the whole process are changed."""
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence warnings and progress bars of transformers in the with block.
@@ -200,9 +204,6 @@ def quiet() -> Iterator[None]:
             logging.set_verbosity(level)
             if bars:
                 logging.enable_progress_bar()
-
-
-_ONE_THREAD = RLock()
 
 
 def _require_known_code(folder: Path, hf: dict[str, Any]) -> None:
