@@ -208,10 +208,8 @@ class AttentionConfig(OpenConfig):
         """
         try:
             mechanism = self.build(shape)
-        except RegardError:
-            raise
         except Exception as error:  # a custom mechanism may raise anything
-            if self.called in BUILT_IN:
+            if self.called in BUILT_IN or isinstance(error, RegardError):
                 raise
             options = structs.asdict(cast(Config, self))
             raise UserError(
@@ -340,9 +338,8 @@ class _FromSignature(AttentionConfig):
     supplied: ClassVar[tuple[str, ...]]
 
     def build(self, shape: LayerShape) -> "Attention":
-        options = structs.asdict(cast(Config, self))
         supplied = {name: getattr(shape, name) for name in self.supplied}
-        made: Attention = self.mechanism(**options, **supplied)
+        made: Attention = self.mechanism(**structs.asdict(cast(Config, self)), **supplied)
         return made
 
 
