@@ -106,15 +106,15 @@ def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
 # Requirements of settings and recipes
 
 
-def require_effect(settings: Sequence[str], unread: tuple[str, ...]) -> None:
-    """Raise if a setting begins like one that a source doesn't read.
+def refuse_settings(settings: Sequence[str], beginnings: tuple[str, ...], why: str) -> None:
+    """Raise if a setting begins with one of the given texts.
 
     Raises:
-        UserError: names the setting.
+        UserError: names the setting, and says why.
     """
     for setting in settings:
-        if setting.startswith(unread):
-            raise UserError(f"{setting}: has no effect on this training; leave it out")
+        if setting.startswith(beginnings):
+            raise UserError(f"{setting}: {why}")
 
 
 def require_no_task(recipe: Recipe) -> None:

@@ -22,6 +22,7 @@ from regard.training.sources.base import (
     Datasets,
     Prepared,
     Source,
+    refuse_settings,
     require_continuing,
     require_next_token,
     require_no_task,
@@ -53,10 +54,8 @@ class PackedSource(Source):
         self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None
     ) -> Recipe:
         """Return a recipe; settings that are fixed by packing raise."""
-        for setting in settings:
-            if setting.startswith(CHOSEN_BY_PACKING):
-                path = next(iter(self.weights))
-                raise UserError(f"{setting}: {path} is packed already; leave it out, or pack again")
+        why = f"{next(iter(self.weights))} is packed already; leave it out, or pack again"
+        refuse_settings(settings, CHOSEN_BY_PACKING, why)
         return super().choose_recipe(recipe, settings, start)
 
     def prepare(
