@@ -12,6 +12,7 @@ import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
@@ -214,51 +215,54 @@ def template(
     return template_of(Tokenizer(native, names), {"model_type": kind, **hf}, generation)
 
 
-def test_templates_of_decoders_have_the_tokens_around_a_text() -> None:
-    assert template("gpt2", GPT, "$A", {}) == TemplateConfig(
-        document="{document}",
-        prompt="{question}",
-        completion="{eos}{answer}{eos}",
-        pair=("{first}", "{eos}{second}"),
-        source="{source}",
-        target="{target}{eos}",
-    )
-    assert template("llama", BOTH, "<s> $A </s>", {}) == TemplateConfig(
-        document="{bos}{document}{eos}",
-        prompt="{bos}{question}{eos}",
-        completion="{sep}{answer}{eos}",
-        pair=("{first}", "{sep}{second}"),
-        source="{bos}{source}{eos}",
-        target="{target}{eos}",
-    )
+BARE = TemplateConfig(
+    document="{document}",
+    prompt="{question}",
+    completion="{eos}{answer}{eos}",
+    pair=("{first}", "{eos}{second}"),
+    source="{source}",
+    target="{target}{eos}",
+)
+AROUND = replace(
+    BARE,
+    document="{bos}{document}{eos}",
+    prompt="{bos}{question}{eos}",
+    completion="{sep}{answer}{eos}",
+    pair=("{first}", "{sep}{second}"),
+    source="{bos}{source}{eos}",
+)
+CLASSIFIED = TemplateConfig(
+    document="{cls}{document}{sep}",
+    prompt="{cls}{question}{sep}",
+    completion="{sep}{answer}{sep}",
+    pair=("{first}{sep}", "{second}"),
+    source="{cls}{source}{sep}",
+    target="{target}{sep}",
+)
 
 
 @pytest.mark.parametrize(
-    ("kind", "single"), [("bert", "$A"), ("bert", "<s> $A </s>"), ("distilbert", "$A")]
+    ("kind", "names", "single", "expected"),
+    [
+        ("gpt2", GPT, "$A", BARE),
+        ("llama", BOTH, "<s> $A </s>", AROUND),
+        # BERT's texts have [CLS] and [SEP] even if the tokenizer adds none.
+        ("bert", BERT, "$A", CLASSIFIED),
+        ("bert", BERT, "<s> $A </s>", CLASSIFIED),
+        ("distilbert", BERT, "$A", CLASSIFIED),
+        # In RoBERTa, <s> is bos and cls, and </s> is eos and sep; two of them part two texts.
+        (
+            "roberta",
+            ROBERTA,
+            "<s> $A </s>",
+            replace(AROUND, pair=("{first}{sep}{sep}", "{second}")),
+        ),
+    ],
 )
-def test_templates_of_bert_have_cls_and_sep_even_if_the_tokenizer_adds_none(
-    kind: str, single: str
+def test_templates_have_the_tokens_that_the_tokenizer_adds(
+    kind: str, names: dict[str, str], single: str, expected: TemplateConfig
 ) -> None:
-    assert template(kind, BERT, single, {}) == TemplateConfig(
-        document="{cls}{document}{sep}",
-        prompt="{cls}{question}{sep}",
-        completion="{sep}{answer}{sep}",
-        pair=("{first}{sep}", "{second}"),
-        source="{cls}{source}{sep}",
-        target="{target}{sep}",
-    )
-
-
-def test_tokens_of_several_roles_are_named_by_the_likeliest() -> None:
-    """In RoBERTa, <s> is bos and cls, and </s> is eos and sep; two of them part two texts."""
-    assert template("roberta", ROBERTA, "<s> $A </s>", {}) == TemplateConfig(
-        document="{bos}{document}{eos}",
-        prompt="{bos}{question}{eos}",
-        completion="{sep}{answer}{eos}",
-        pair=("{first}{sep}{sep}", "{second}"),
-        source="{bos}{source}{eos}",
-        target="{target}{eos}",
-    )
+    assert template(kind, names, single, {}) == expected
 
 
 def test_a_forced_first_token_begins_targets() -> None:
