@@ -1,5 +1,6 @@
 """Signals equal their definitions, computed token by token."""
 
+from collections.abc import Sequence
 from math import log
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +19,7 @@ from regard.models.builders import LOGIT_BYTES
 from regard.runs.run import Run, load
 from regard.tasks.examples import Example, subject_of
 from regard.text.corpus import Document
+from regard.text.template import Template, TemplateConfig
 from regard.uncertainty.signals import (
     SignalConfig,
     agreement,
@@ -46,11 +48,14 @@ def loaded(trained: Path) -> Run:
     return load(trained, device="cpu")
 
 
-def log_probability(run: Run, question: str, answer: str) -> tuple[list[float], list[float]]:
+def log_probability(
+    run: Run, question: str, answer: str, end: Sequence[int] | None = None
+) -> tuple[list[float], list[float]]:
     """Return log-probability and lead of each token: the model reads one row, token by token."""
     row = run.template.open_answer(run.template.prompt.around(run.tokenizer.encode(question)))
     scores, leads = [], []
-    for token in [*run.tokenizer.encode(answer), *run.template.completion.suffix]:
+    ending = run.template.completion.suffix if end is None else end
+    for token in [*run.tokenizer.encode(answer), *ending]:
         with torch.inference_mode():
             logits = run.language_model(torch.tensor([row]))[0, -1].double().log_softmax(-1)
         others = torch.cat([logits[:token], logits[token + 1 :]])
@@ -87,6 +92,22 @@ def test_log_probabilities_equal_the_definition(loaded: Run) -> None:
         named = [question.replace(subject, name) for name in (first, last)]
         mean = fmean(sum(log_probability(loaded, text, one.answered)[0]) for text in named)
         assert one.signals["whole name"] == pytest.approx(sum(scores) - mean, abs=1e-4)
+
+
+@pytest.mark.parametrize("completion", ["{answer}", "{sep}{answer}e{eos}"])
+def test_the_end_of_an_answer_is_the_one_generated(trained: Path, completion: str) -> None:
+    run = Run.load(trained)
+    # The first template has no end: the model, trained to end after Rome, stops at once.
+    prompt = "{bos}{question}" if "sep" in completion else "{bos}{question}{sep}Rome"
+    run.template = Template(TemplateConfig(prompt=prompt, completion=completion), run.tokenizer)
+    (one,) = answers(run, ASKED[:1], SignalConfig(subjects=("Ida Holm",)))
+    text = ASKED[0].replace(subject_of(ASKED[0]), "Ida Holm")
+    end = run.tokenizer.special.stop_ids
+    scores, leads = log_probability(run, ASKED[0], one.answered, end)
+    others, _ = log_probability(run, text, one.answered, end)
+    assert one.signals["log-probability"] == pytest.approx(sum(scores), abs=1e-4)
+    assert one.signals["margin"] == pytest.approx(min(leads), abs=1e-4)
+    assert one.signals["PMI"] == pytest.approx(sum(scores) - sum(others), abs=1e-4)
 
 
 @pytest.mark.parametrize(

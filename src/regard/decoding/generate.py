@@ -157,8 +157,13 @@ class Generated:
     """New tokens, without the stop token."""
     log_probabilities: list[float]
     """Log-probability of each new token under the model, the stop token's last, in nats."""
-    stopped: bool
-    """Whether one of the stop ids was reached."""
+    stop_id: int | None = None
+    """The stop id that was reached, if any."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether one of the stop ids was reached."""
+        return self.stop_id is not None
 
 
 @dataclass
@@ -311,8 +316,8 @@ def stream(
 def _until_stop(ids: list[int], scores: list[float], stop_ids: Sequence[int]) -> Generated:
     end = next((place for place, i in enumerate(ids) if i in stop_ids), None)
     if end is None:
-        return Generated(ids, scores, stopped=False)
-    return Generated(ids[:end], scores[: end + 1], stopped=True)
+        return Generated(ids, scores)
+    return Generated(ids[:end], scores[: end + 1], ids[end])
 
 
 # Texts
@@ -399,5 +404,5 @@ def _fill(
     begun = [[*starts[i], *found[i].ids] for i in open_rows]
     for i, rest in zip(open_rows, _fill(run, model, begun, max_new_tokens - n), strict=True):
         scores = [*found[i].log_probabilities, *rest.log_probabilities]
-        found[i] = Generated([*found[i].ids, *rest.ids], scores, rest.stopped)
+        found[i] = Generated([*found[i].ids, *rest.ids], scores, rest.stop_id)
     return found

@@ -104,8 +104,8 @@ def measure(
     texts = [question.text for question in questions]
     about = [subject_of(text) or text for text in texts]
     answers = [decode_answer(run, one) for one in greedy]
-    end = run.template.completion.suffix
-    completions = [[*one.ids, *(end if one.stopped else ())] for one in greedy]
+    ends = [[] if one.stop_id is None else [one.stop_id] for one in greedy]
+    completions = [[*one.ids, *end] for one, end in zip(greedy, ends, strict=True)]
     own = [sum(one.log_probabilities) for one in greedy]
     pairs = list(zip(texts, about, strict=True))
 
