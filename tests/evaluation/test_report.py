@@ -16,6 +16,7 @@ from regard.config import override
 from regard.corpus.evidence import VERDICTS
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer
+from regard.evaluation.evaluate import evaluate_questions
 from regard.evaluation.report import (
     LONGEST,
     AnswerTable,
@@ -24,9 +25,11 @@ from regard.evaluation.report import (
     ShownAnswer,
     answer_tables,
     attention_view,
+    evaluation_report,
 )
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
+from regard.tasks.examples import Example, encode_questions
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import train_tokenizer
 from tiny_edited import family_run
@@ -145,6 +148,18 @@ def test_a_long_question_keeps_its_end() -> None:
         assert one["keys"][-2:] == ["e", "<sep>"]
         sizes.append(len(one["layers"][0]["heads"][0]["values"]))
     assert sizes[0] == sizes[1]
+
+
+def test_the_view_of_a_conversation_has_its_history(trained: Path) -> None:
+    run, environment = Run.load(trained), ExecutionEnvironment.choose("cpu")
+    asked = Example(text="Ida Holm?", answer="Rome", turns=(("Ada Finch?", "Rome"),))
+    found = evaluate_questions(run, [asked], environment)
+    made = evaluation_report(run, found, environment, source="pairs.jsonl", seconds=1.0)
+    data = json.loads(re.search(r'application/json">(.*?)</script>', made.attention)[1])  # type: ignore[index]
+    (one,) = data["panels"][0]["maps"]
+    row = encode_questions(run.template, [asked], run.recipe.model.context_length)[0]
+    read = run.template.open_answer(row)
+    assert one["keys"] == [run.tokenizer.decode([i]) for i in read][-LONGEST:]
 
 
 def test_a_model_without_attention_has_no_view() -> None:

@@ -110,6 +110,8 @@ class Evaluation:
     """Guarantee of a calibrated run, None if the run is not calibrated."""
     in_training: int | None = None
     """Number of questions that the run was trained on; None if unknown."""
+    history: tuple[tuple[str, str], ...] = ()
+    """Earlier questions and answers of the first question's conversation."""
 
     @property
     def given(self) -> list[Answer]:
@@ -299,18 +301,23 @@ def evaluate_questions(
     answers = answer(
         run, questions, environment, signals=signals, calibration=calibration, index=index
     )
-    guarantee = calibration.guarantee if calibration else None
+    found = Evaluation(
+        answers=answers,
+        accuracy=None,
+        confidence=None,
+        guarantee=calibration.guarantee if calibration else None,
+        history=questions[0].turns,
+    )
     if questions[0].answer is None:
-        return Evaluation(answers=answers, accuracy=None, confidence=None, guarantee=guarantee)
+        return found
     read = [answer for answer in answers if answer.signals]  # an empty question has none
     right = [answer for answer in read if answer.correct]
     wrong = [answer for answer in read if not answer.correct]
     enough = min(len(right), len(wrong)) >= 4
-    return Evaluation(
-        answers=answers,
+    return replace(
+        found,
         accuracy=accuracy([answer.correct for answer in answers]),
         confidence=choose_signal(right, wrong, seed=seed) if enough else None,
-        guarantee=guarantee,
     )
 
 

@@ -173,7 +173,7 @@ def evaluation_report(
         signal=signal,
         results=results,
         figures=shown,
-        attention=attention_view(run, answers[0], environment),
+        attention=attention_view(run, answers[0], environment, evaluation.history),
         tables=answer_tables(answers, signal, {}),
         facts=environment.describe() | {"seed": run.recipe.seed, "seconds": round(seconds, 1)},
         configuration=to_toml(run.recipe),
@@ -248,22 +248,33 @@ LONGEST = 48
 """Largest number of tokens to show: the last ones of a longer question."""
 
 
-def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) -> str:
+def attention_view(
+    run: Run,
+    answer: Answer,
+    environment: ExecutionEnvironment,
+    history: Sequence[tuple[str, str]] = (),
+) -> str:
     """Return the attention of all heads to a question, as a part of a page.
 
-    Empty if the model has no attention, or attends to latents or from a target.
+    `history` are earlier questions and answers of the conversation. Empty if the model has no
+    attention, or attends to latents or from a target.
     """
     if not isinstance(run.model, LanguageModel) or isinstance(run.model.body, PerceiverDecoder):
         return ""
-    panel = attention_of(run, answer, environment)
+    panel = attention_of(run, answer, environment, history)
     title = f"While answering: {answer.question} → {answer.answered or '(nothing)'}"
     return View(title, (panel,)).with_detail(()).embed() if panel.maps else ""
 
 
-def attention_of(run: Run, answer: Answer, environment: ExecutionEnvironment) -> Panel:
+def attention_of(
+    run: Run,
+    answer: Answer,
+    environment: ExecutionEnvironment,
+    history: Sequence[tuple[str, str]] = (),
+) -> Panel:
     """Return the attention of all heads to a question and the start of its answer."""
-    prompt = run.template.prompt.around(run.tokenizer.encode(answer.question))
-    ids = run.template.open_answer(prompt)
+    template = run.template.with_history(history)
+    ids = template.open_answer(template.prompt.around(run.tokenizer.encode(answer.question)))
     records = capture_attention(run.model, torch.tensor([ids], device=environment.device))
     maps = gather_maps(records, [run.tokenizer.decode([i]) for i in ids])
     return Panel(run.path.name, tuple(end_of(one, LONGEST) for one in maps), answer.question)
