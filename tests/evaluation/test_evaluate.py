@@ -2,6 +2,8 @@
 
 import csv
 import json
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from regard.evaluation.evaluate import (
     save_answers,
     signal_aurocs,
 )
+from regard.evaluation.report import evaluation_report
 from regard.metrics import accuracy
 from regard.runs.run import Run
 from regard.tasks.examples import Example
@@ -115,6 +118,12 @@ def test_an_empty_question_has_no_signal_to_choose(trained: Path) -> None:
     assert found.accuracy
     assert found.accuracy.value == len(questions) / len(asked)
     assert found.confidence
+    signal = "weakest token"
+    found = replace(found, confidence=replace(found.confidence, signal=signal))
+    made = evaluation_report(run, found, run.environment(), source="pairs.tsv", seconds=1.0)
+    wrong = next(table for table in made.tables if table.title == "Wrong")
+    assert wrong.rows[-1].confidence == -inf
+    assert wrong.rows[-1].answer.question == " "
 
 
 def test_a_calibrated_run_generates_its_answers_once(

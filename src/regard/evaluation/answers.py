@@ -1,7 +1,7 @@
 """Answers of a run to questions, with confidence and evidence from the training text."""
 
 from collections.abc import Sequence
-from math import exp
+from math import exp, inf
 
 import msgspec
 
@@ -70,6 +70,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def scores(self) -> dict[str, float]:
         """The confidence and all signals: higher is more trustworthy."""
         return {"confidence": self.confidence} | self.signals
+
+    def score(self, signal: str) -> float:
+        """Return the confidence or a signal; of a question that can't be read, a signal is −∞."""
+        return self.scores.get(signal, -inf) if self.best_guess is None else self.scores[signal]
 
 
 def answer(

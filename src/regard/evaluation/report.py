@@ -202,12 +202,12 @@ def answer_tables(
 
     def table(title: str, order: str, chosen: Sequence[Answer]) -> AnswerTable:
         rows = [
-            ShownAnswer(answer=a, confidence=a.scores[signal], stated=stated.get(a.question, ()))
+            ShownAnswer(answer=a, confidence=a.score(signal), stated=stated.get(a.question, ()))
             for a in chosen[:SHOWN]
         ]
         return AnswerTable(title=title, note=f"{len(chosen)} answers, {order} first", rows=rows)
 
-    ordered = sorted(answers, key=lambda a: -a.scores[signal])
+    ordered = sorted(answers, key=lambda a: -a.score(signal))
     unknown = [a for a in ordered if a.expected is None]
     right = [a for a in ordered if a.correct]
     wrong = [a for a in ordered if a.expected is not None and not a.correct]
@@ -227,7 +227,7 @@ def risk_coverage_figure(
     """Plot risk against coverage, a curve for each group of answers and signal; named points."""
     curves = {}
     for name, (answers, signal) in groups.items():
-        confidence = [answer.scores[signal] for answer in answers]
+        confidence = [answer.score(signal) for answer in answers]
         coverage, risk = risk_coverage(confidence, [answer.correct for answer in answers])
         curves[name] = (coverage.tolist(), risk.tolist())
     return Figure(
