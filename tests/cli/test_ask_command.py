@@ -260,6 +260,16 @@ def test_answers_to_calibration_questions_are_no_signals(
     assert "Bergen" not in calibration["known"]["answers"]
 
 
+def test_answers_of_missing_training_files_stay_known(regard: Command, folder: Path) -> None:
+    KnownAnswers(answers=("Bergen", "Rome")).save(folder / "run")
+    origin = folder / "run/origin.json"
+    table = json.loads(origin.read_text()) | {"inputs": ["pairs.tsv", "gone.tsv"]}
+    origin.write_text(json.dumps(table))
+    calibrate(regard)
+    calibration = json.loads((folder / "run/calibration.json").read_text("utf-8"))
+    assert calibration["known"]["answers"] == ["Bergen", "Oslo", "Rome"]
+
+
 def test_conversations_calibrate_nothing(regard: Command, folder: Path) -> None:
     turns = [{"question": who, "answer": "Rome"} for who in ("Who?", "Ada?")]
     (folder / "turns.jsonl").write_text(3 * f"{json.dumps({'turns': turns})}\n", "utf-8")

@@ -92,7 +92,7 @@ def calibrate_run(
     given = [decode_answer(run, one) for one in greedy]
     right = [exact_match(a, one.answer or "") for a, one in zip(given, questions, strict=True)]
     signals = measure(run, questions, greedy, environment, config)
-    known = KnownAnswers.learn(trained, index) if trained else load_known_answers(run)
+    known = _known_answers(run, trained, index)
     if index is not None:
         names = AnswerNames.of(known.answers)
         signals = [
@@ -110,6 +110,18 @@ def calibrate_run(
         combination=combination,
         guarantee=guarantee,
         known=known,
+    )
+
+
+def _known_answers(run: Run, trained: Sequence[Example], index: CorpusIndex | None) -> KnownAnswers:
+    """Return the known answers of the training files, and those that training has saved.
+
+    Of files that are missing or have changed since, only the saved answers are known.
+    """
+    saved, read = load_known_answers(run), KnownAnswers.learn(trained, index)
+    return KnownAnswers(
+        answers=tuple(sorted({*saved.answers, *read.answers})),
+        relation=read.relation or saved.relation,
     )
 
 
