@@ -103,11 +103,20 @@ def test_the_end_of_an_answer_is_the_one_generated(trained: Path, completion: st
     (one,) = answers(run, ASKED[:1], SignalConfig(subjects=("Ida Holm",)))
     text = ASKED[0].replace(subject_of(ASKED[0]), "Ida Holm")
     end = run.tokenizer.special.stop_ids
-    scores, leads = log_probability(run, ASKED[0], one.answered, end)
-    others, _ = log_probability(run, text, one.answered, end)
+    generated = "Rome" if "sep" in completion else ""
+    scores, leads = log_probability(run, ASKED[0], generated, end)
+    others, _ = log_probability(run, text, generated, end)
     assert one.signals["log-probability"] == pytest.approx(sum(scores), abs=1e-4)
     assert one.signals["margin"] == pytest.approx(min(leads), abs=1e-4)
     assert one.signals["PMI"] == pytest.approx(sum(scores) - sum(others), abs=1e-4)
+
+
+@pytest.mark.parametrize("suffix", ["e{eos}", "me{eos}."])
+def test_the_text_of_the_template_is_no_part_of_an_answer(trained: Path, suffix: str) -> None:
+    run = Run.load(trained)
+    run.template = Template(TemplateConfig(completion="{sep}{answer}" + suffix), run.tokenizer)
+    (one,) = answers(run, ASKED[:1], SignalConfig(samples=2))
+    assert one.answered == "Rome".removesuffix(suffix.partition("{")[0])
 
 
 @pytest.mark.parametrize(

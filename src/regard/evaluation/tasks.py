@@ -42,6 +42,7 @@ from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe_test
 from regard.tasks.registry import TextTask, check_examples, read_rows
 from regard.tasks.rows import load_rows
 from regard.tasks.split import Scores
+from regard.uncertainty.signals import decode_answer
 
 BATCH = 128
 """Largest number of rows that the model reads or answers together."""
@@ -298,7 +299,7 @@ def _answer(run: Run, rows: Rows, marks: Rows, device: torch.device) -> list[Pre
         case LanguageModel() | SequenceToSequence():
             return [
                 Prediction(
-                    text=run.tokenizer.decode(answer.ids).strip(),
+                    text=decode_answer(run, answer),
                     probability=exp(sum(answer.log_probabilities)),
                 )
                 for answer in generate_answers(run, rows)

@@ -56,6 +56,14 @@ class Affixes:
         """Return the ids of a field with those around it."""
         return [*self.prefix, *ids, *self.suffix]
 
+    def without_suffix(self, ids: Sequence[int], stop_id: int | None) -> Sequence[int]:
+        """Return a generated field without the ids of the suffix before the stop id."""
+        if stop_id not in self.suffix:
+            return ids
+        end = self.suffix[: self.suffix.index(stop_id)]
+        begin = len(ids) - len(end)
+        return ids[:begin] if tuple(ids[begin:]) == end else ids
+
 
 def _around(field: str) -> "cached_property[Affixes]":
     """Return a property: the ids around a field, computed at first use."""

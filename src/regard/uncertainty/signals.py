@@ -32,6 +32,7 @@ from regard.decoding.generate import (
 )
 from regard.decoding.sampling import Sampling
 from regard.environment import ExecutionEnvironment
+from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 from regard.text.corpus import Document
@@ -136,8 +137,11 @@ def measure(
 
 
 def decode_answer(run: Run, generated: Generated) -> str:
-    """Return a generated answer as text."""
-    return run.tokenizer.decode(generated.ids).strip()
+    """Return a generated answer as text, without the template's text behind it."""
+    is_target = isinstance(run.model, SequenceToSequence)
+    affixes = run.template.target if is_target else run.template.completion
+    ids = affixes.without_suffix(generated.ids, generated.stop_id)
+    return run.tokenizer.decode(ids).strip()
 
 
 def _margins(
