@@ -198,6 +198,15 @@ def test_a_calibrated_run_answers(regard: Command) -> None:
     assert succeeded(regard("ask", "run", "Where was Ada Lange born?")).out.startswith("Rome")
 
 
+def test_repeated_questions_count_once(regard: Command, new_questions: Path) -> None:
+    calibrate(regard)
+    once = (new_questions.parent / "run/calibration.json").read_bytes()
+    new_questions.write_text(3 * new_questions.read_text("utf-8"), "utf-8")
+    with pytest.warns(UserWarning, match="112 of 168 questions repeat others"):
+        calibrate(regard)
+    assert (new_questions.parent / "run/calibration.json").read_bytes() == once
+
+
 def test_without_a_threshold_the_run_abstains(regard: Command, new_questions: Path) -> None:
     wrong = new_questions.read_text("utf-8").replace("Rome", "unknown")
     new_questions.write_text(wrong, "utf-8")

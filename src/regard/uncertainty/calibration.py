@@ -1,5 +1,6 @@
 """The calibration of a run: its confidence and its threshold, stored in the run's folder."""
 
+import warnings
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -72,12 +73,14 @@ def calibrate_run(
 
     A random third of the questions fits the confidence; the rest test thresholds. No subject may
     occur in a question file that the run was trained on, unless its lines have changed since.
+    A repeated question counts once, with a warning.
 
     Raises:
         UserError: the questions lack answers, can't be read, are too few or were trained on.
     """
     require_answering(run)
     require_wordings(wordings, questions)
+    questions = _distinct(_require_single(questions))
     trained = _require_usable(run, questions)
     rows = encode_questions(run.template, questions, run.recipe.model.context_length)
     fitted, _ = split_thirds(len(questions), seed)
@@ -113,6 +116,30 @@ def calibrate_run(
     )
 
 
+def _require_single(questions: Sequence[Example]) -> list[Example]:
+    """Return questions after a check that all have answers and a single turn.
+
+    Raises:
+        UserError: one lacks an answer, or has several turns.
+    """
+    if turns := next((one for one in require_answers(list(questions)) if one.turns), None):
+        raise UserError(f"{turns.where}: has several turns; calibrate on single questions")
+    return list(questions)
+
+
+def _distinct(questions: Sequence[Example]) -> list[Example]:
+    """Return the questions without repeated ones, which are no further evidence for a guarantee."""
+    found = dict[tuple[str, str | None], Example]()
+    for one in questions:
+        found.setdefault((one.text, one.answer), one)
+    if repeated := len(questions) - len(found):
+        warnings.warn(
+            f"{repeated} of {len(questions)} questions repeat others and are left out",
+            stacklevel=3,
+        )
+    return list(found.values())
+
+
 def _known_answers(run: Run, trained: Sequence[Example], index: CorpusIndex | None) -> KnownAnswers:
     """Return the known answers of the training files, and those that training has saved.
 
@@ -129,11 +156,8 @@ def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
     """Return the run's training questions; raise unless `questions` can calibrate it.
 
     Raises:
-        UserError: they lack answers, are too few or were trained on.
+        UserError: they are too few or were trained on.
     """
-    require_answers(list(questions))
-    if turns := next((one for one in questions if one.turns), None):
-        raise UserError(f"{turns.where}: has several turns; calibrate on single questions")
     if len(questions) < 3:
         raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
     trained = list(chain(*trained_questions(run)[0].values()))
