@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from made_answers import made_answer
 from regard.corpus.index import index_documents
 from regard.decoding.generate import Generated, generate_answers
+from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import (
     Evaluation,
@@ -124,6 +125,14 @@ def test_an_empty_question_has_no_signal_to_choose(trained: Path) -> None:
     wrong = next(table for table in made.tables if table.title == "Wrong")
     assert wrong.rows[-1].confidence == -inf
     assert wrong.rows[-1].answer.question == " "
+
+
+def test_questions_in_memory_that_calibrate_nothing(trained: Path) -> None:
+    run = Run.load(trained)
+    asked = Example(text="Ada?", answer="Rome")
+    for questions, says in (([], "^there are no questions"), ([asked], "^'Ada[?]': .* at least 3")):
+        with pytest.raises(UserError, match=says):
+            calibrate_run(run, questions, run.environment(), max_error=0.2)
 
 
 def test_a_calibrated_run_generates_its_answers_once(

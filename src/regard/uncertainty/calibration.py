@@ -17,7 +17,13 @@ from regard.files import decode_json, fingerprint_of, write_file
 from regard.metrics import exact_match
 from regard.runs.run import Run
 from regard.runs.training_text import KnownAnswers, load_known_answers, trained_questions
-from regard.tasks.examples import Example, encode_questions, require_answers, subject_of
+from regard.tasks.examples import (
+    Example,
+    encode_questions,
+    require_all_or_none,
+    require_answers,
+    subject_of,
+)
 from regard.uncertainty.abstention import Combination, Guarantee, calibrate, split_thirds
 from regard.uncertainty.signals import (
     SignalConfig,
@@ -117,13 +123,14 @@ def calibrate_run(
 
 
 def _require_single(questions: Sequence[Example]) -> list[Example]:
-    """Return questions after a check that all have answers and a single turn.
+    """Return questions after a check that there are some, each with an answer and a single turn.
 
     Raises:
-        UserError: one lacks an answer, or has several turns.
+        UserError: there are none, or one lacks an answer, or has several turns.
     """
-    if turns := next((one for one in require_answers(list(questions)) if one.turns), None):
-        raise UserError(f"{turns.where}: has several turns; calibrate on single questions")
+    require_all_or_none(require_answers(list(questions)))
+    if turns := next((one for one in questions if one.turns), None):
+        raise UserError(f"{turns.place}: has several turns; calibrate on single questions")
     return list(questions)
 
 
@@ -159,7 +166,7 @@ def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
         UserError: they are too few or were trained on.
     """
     if len(questions) < 3:
-        raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
+        raise UserError(f"{questions[0].place}: calibration needs at least 3 questions")
     trained = list(chain(*trained_questions(run)[0].values()))
     require_untrained(run, questions, trained)
     return trained
@@ -255,7 +262,7 @@ def require_untrained(run: Run, questions: Sequence[Example], trained: Sequence[
     for question in questions:
         if _key(question.text) in known:
             raise UserError(
-                f"{question.where}: {known[_key(question.text)]} trained {run.path} on "
+                f"{question.place}: {known[_key(question.text)]} trained {run.path} on "
                 f"{subject_of(question.text) or 'this question'}; calibrate on other questions"
             )
 
