@@ -114,6 +114,8 @@ MISTAKES = {
         (f"{EVALUATE} --paraphrase Where?", "'Where?'"),
         (f"{EVALUATE} --paraphrase '{{}} ✈?'", "✈"),
         (f"{EVALUATE} --predictions full", "full: can't be written"),
+        (f"{EVALUATE} --predictions ./pairs.tsv", "--predictions pairs.tsv: is read by this"),
+        (f"{EVALUATE} --json pairs.tsv --baseline Rome", "--json pairs.tsv: is read by this"),
         ("evaluate run text.txt --json nowhere/x", "nowhere/x: can't be written"),
         (f"{EVALUATE} --device ''", "--device : "),
     ],
