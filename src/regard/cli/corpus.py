@@ -62,8 +62,6 @@ def find(
             "--count and --longest exclude each other (--longest prints counts); leave one out"
         )
     opened = open_index(index)
-    if json_file and json_file.exists() and json_file.samefile(index):
-        raise UserError(f"--json {json_file}: is the index; name another file")
     if longest:
         found = _find_spans(opened, text, max_count)
     else:

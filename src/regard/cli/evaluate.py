@@ -1,7 +1,7 @@
 """regard evaluate"""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +60,6 @@ def evaluate(
     calibration and report.
     """
     _check_together(baseline, predictions, paraphrases, report, edit, skip_bad, seed)
-    outputs = {"--predictions": predictions, "--report": report, "--json": json_file}
-    _check_outputs(outputs, filter(None, (pairs, edit)))
     if baseline is not None:
         _baseline(pairs, baseline, json_file)
         return
@@ -168,18 +166,6 @@ def _check_together(
         raise UserError(
             "--predictions, --paraphrase, --report, --edit, --skip-bad, --seed: not with --baseline"
         )
-
-
-def _check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) -> None:
-    """Refuse to write over a file that is read.
-
-    Raises:
-        UserError: names the option and the file.
-    """
-    read = [path for path in inputs if path.exists()]
-    for option, path in outputs.items():
-        if path and path.exists() and any(map(path.samefile, read)):
-            raise UserError(f"{option} {path}: is read by this command; name another file")
 
 
 def _check(

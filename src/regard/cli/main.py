@@ -132,7 +132,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code. A failure prints one line."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        regard.main(arguments, standalone_mode=False, prog_name="regard")
+        regard.main(arguments, standalone_mode=False, prog_name="regard", obj=arguments)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.UsageError as error:

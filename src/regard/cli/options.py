@@ -25,7 +25,10 @@ class NamedPath(click.Path):
 
 
 class OutputFile(NamedPath):
-    """Path of an output file, with one of `endings` if given; checked before the work begins."""
+    """Path of an output file, with one of `endings` if given; checked before the work begins.
+
+    Nothing else on the command line may name the file: it would be read and written over.
+    """
 
     def __init__(self, *endings: str) -> None:
         super().__init__()
@@ -35,11 +38,20 @@ class OutputFile(NamedPath):
         path = super().convert(value, param, ctx)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise UserError(f"{path}: can't be written; name a file in a folder that exists")
+        words = [] if ctx is None else ctx.find_root().obj or []
+        if sum(_names(word, path) for word in words) > 1:
+            raise UserError(f"{path}: is named twice; write to a file that isn't read")
         if self.endings and path.suffix not in self.endings:
             *others, last = self.endings
             named = f"{', '.join(others)} or {last}" if others else last
             raise UserError(f"{path}: this format can't be written; choose a name with {named}")
         return path
+
+
+def _names(word: str, path: Path) -> bool:
+    """Return whether a word of the command line, or its part behind =, is the name of a file."""
+    names = [name for name in (word, word.partition("=")[2]) if name and "\0" not in name]
+    return os.path.realpath(path) in map(os.path.realpath, names)
 
 
 class NewFolder(NamedPath):
