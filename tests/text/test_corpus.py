@@ -78,6 +78,18 @@ def test_a_record_without_text_is_no_corpus(tmp_path: Path) -> None:
         read_corpus([path])
 
 
+def test_lines_with_many_leading_blanks_are_in_their_paragraph(tmp_path: Path) -> None:
+    path, blanks = tmp_path / "a.txt", " " * 2**17
+    for text, paragraphs in [
+        (f"One.\n\n{blanks}Two.", ["One.", f"{blanks}Two."]),
+        (f"One.\n{blanks}Two.", [f"One.\n{blanks}Two."]),
+        (f"One.\n{blanks}\nTwo.", ["One.", "Two."]),
+        (f"{blanks}\n{blanks}One.\n{blanks}", [f"{blanks}One."]),
+    ]:
+        path.write_text(text)
+        assert [document.text for document in read_corpus(path, "paragraphs")] == paragraphs
+
+
 def test_a_folder_holds_texts_of_any_encoding_and_records(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Café\nOslo\n".encode("cp1252"))
     (tmp_path / "b.jsonl").write_text('{"body": "one\\ntwo"}', encoding="utf-8")

@@ -154,16 +154,19 @@ def _lines(file: TextFile, size: int) -> Iterator[Piece]:
 
 
 def _paragraphs(file: TextFile, size: int) -> Iterator[Piece]:
-    """Yield lines; those after a blank line begin a paragraph."""
-    blank = line_begins = True
+    """Yield lines, perhaps in parts; those after a blank line begin a paragraph."""
+    after_blank, is_blank, indent = True, True, ""  # of the line, as far as it is read
     for text, begins, where in _lines(file, size):
-        line_begins = begins
-        if begins and not text.strip():
-            blank = True
-            continue
-        joined = "\n" if line_begins and not blank else ""
-        yield Piece(joined + text, blank and line_begins, where)
-        blank = False
+        if begins:
+            after_blank, is_blank, indent = is_blank, True, ""
+        if not is_blank:
+            yield Piece(text, False, where)
+        elif text.strip():
+            joined = "" if after_blank else "\n"
+            yield Piece(joined + indent + text, after_blank, where)
+            is_blank = False
+        else:
+            indent += text
 
 
 _PARTS: dict[str, Callable[[TextFile, int], Iterator[Piece]]] = {
