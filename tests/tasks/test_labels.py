@@ -12,6 +12,7 @@ from regard.errors import UserError
 from regard.tasks.examples import Example
 from regard.tasks.labels import read_labeled, read_text_pairs, require_second
 from regard.tasks.rows import Rows, check_rows
+from regard.tasks.tables import TableConfig, read_table_rows
 
 texts = st.text(st.characters(codec="utf-8", categories=("L", "P")), min_size=1, max_size=8)
 pairs = st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5)
@@ -82,6 +83,17 @@ def test_lines_that_are_no_pairs_are_refused(folder: Path, name: str, text: str,
     with pytest.raises(UserError, match=f"^{re.escape(str(path))}{says}") as refused:
         good(read_text_pairs(path))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("label", ["1", "0.5"])
+def test_a_label_that_is_a_number_names_the_remedy(folder: Path, label: str) -> None:
+    for read, second in [(read_labeled, ""), (read_labeled, "b"), (read_text_pairs, "b")]:
+        pair = f'"second": "{second}", ' if second else ""
+        path = write(folder / "a.jsonl", f'{{"text": "a", {pair}"label": {label}}}')
+        with pytest.raises(UserError, match=f":1: the label {label} is no text; .*--label label"):
+            good(read(path))
+    rows = read_table_rows(path, TableConfig(label="label"))
+    assert [row.answer for row in good(rows)] == [label]
 
 
 def test_second_may_be_a_label(folder: Path) -> None:

@@ -104,10 +104,25 @@ def _labeled_of_tsv(line: Document) -> Example:
 
 
 def _labeled_of_json(line: Document) -> Example:
+    return _pair_of_json(line) if "second" in _fields(line) else parse_json(line, LABELS)
+
+
+def _fields(line: Document) -> dict[str, object]:
+    """Return the fields of a JSON record; none if the line isn't one.
+
+    Raises:
+        UserError: the label is a number or a boolean, which a table may have, but not a line.
+    """
+    fields = dict[str, object]()
     with suppress(ValueError):
-        if "second" in decode_json(line.text, dict[str, object]):
-            return _pair_of_json(line)
-    return parse_json(line, LABELS)
+        fields = decode_json(line.text, dict[str, object])
+    label = fields.get("label")
+    if isinstance(label, int | float):
+        raise UserError(
+            f"{line.where}: the label {label} is no text; train with --label label, or write it in "
+            "quotation marks"
+        )
+    return fields
 
 
 def _pair_of_tsv(line: Document) -> Example:
@@ -118,6 +133,7 @@ def _pair_of_tsv(line: Document) -> Example:
 
 
 def _pair_of_json(line: Document) -> Example:
+    _fields(line)
     try:
         read = decode_json(line.text, _Line)
     except ValueError as error:
