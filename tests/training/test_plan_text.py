@@ -100,6 +100,17 @@ def flip_bit(data: bytearray) -> None:
     data[len(data) // 2 & ~1] ^= 1
 
 
+def test_a_text_that_is_too_short_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    path, out = tmp_path / "short.txt", tmp_path / "run"
+    path.write_text("ab")
+    for share in (0.5, 0.6):
+        with refusal(UserError, rf"^{path}: is too short to learn from; give a longer text"):
+            plan_text(path, out, recipe(f"data.validation={share}"))
+        assert not out.exists()
+    with pytest.warns(UserWarning, match="has 2 training tokens"):
+        plan_text(path, out, recipe("data.validation=0"))
+
+
 def test_damaged_tokens_are_named(lines: Path, tmp_path: Path) -> None:
     plan_text(lines, tmp_path / "run", recipe())
     damages: tuple[tuple[str, Callable[[bytearray], None]], ...] = (

@@ -43,6 +43,7 @@ from regard.text.packed import (
     remove_corpus,
     require_intact,
 )
+from regard.text.template import Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.loggers import Record, track_text
 from regard.training.processes import join_processes
@@ -139,7 +140,7 @@ def _prepare_files(
     files = spec.files
     if data.table.text:
         spec.require_records()
-    text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
+    text = join_processes().in_turn(lambda: _packed(spec, out, known, source, recipe.template))
     with _damage_explained(text.path):
         join_processes().alone(partial(require_intact, text))
     detected = " (detected; --documents chooses)" if data.documents == "auto" else ""
@@ -163,13 +164,17 @@ def _prepare_files(
 
 
 def _packed(
-    spec: TextSpec, out: Path, known: Tokenizer | None, source: Path | None
+    spec: TextSpec,
+    out: Path,
+    known: Tokenizer | None,
+    source: Path | None,
+    template: TemplateConfig,
 ) -> PackedCorpus:
     """Return the tokens of a text, after packing it to the folder of a run if needed.
 
     Raises:
-        UserError: another run is there, another process writes there, or a document is malformed or
-            can't be encoded.
+        UserError: another run is there, another process writes there, a document is malformed or
+            can't be encoded, or the text is too short.
     """
     folder, is_new = out / TOKENS, not out.exists()
     if packed_from(spec, folder):
@@ -181,12 +186,28 @@ def _packed(
             if not packed_from(spec, folder):  # another process may have just packed it
                 remove_corpus(folder)
                 _pack(spec, folder, known, source)
+                if _is_short(_open(spec, folder), template):
+                    remove_corpus(folder)
+                    raise _too_short(spec.files[0].path)
             return _open(spec, folder)
     except UserError:
         if is_new:
             with suppress(OSError):
                 out.rmdir()
         raise
+
+
+def _is_short(text: PackedCorpus, template: TemplateConfig) -> bool:
+    """Return whether a text has no token to predict in training."""
+    share = text.header.spec.validation
+    training, _ = text.streams(Template(template, text.tokenizer), share)
+    return len(training) < 2
+
+
+def _too_short(place: str | Path) -> UserError:
+    return UserError(
+        f"{place}: is too short to learn from; give a longer text, or a smaller data.validation"
+    )
 
 
 def _require_no_run(out: Path) -> None:
@@ -306,10 +327,7 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
     """
     training, held_out = text.streams(run.template, run.recipe.data.validation)
     if len(training) < 2:
-        raise UserError(
-            f"{text.training.path}: is too short to learn from; give a longer text, or a smaller "
-            "data.validation"
-        )
+        raise _too_short(text.training.path)
     format = run.row_format.whole_rows  # windows begin anywhere
     n = run.recipe.model.context_length
     if len(training) < n and "parent" not in run.origin:  # a parent fixes the context length
