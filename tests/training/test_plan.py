@@ -1,5 +1,6 @@
 """What a stage makes of data and recipe."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,9 @@ from regard.tasks.examples import Example
 from regard.tasks.split import TextTaskConfig
 from regard.text.corpus import Document
 from regard.training.plan import EXAMPLE_CHARACTERS, Plan, example_text, plan_training
-from regard.training.sources.base import Datasets
+from regard.training.sources.base import Datasets, unread_with
 from regard.training.sources.choose import choose_source
+from regard.training.sources.documents import DocumentSource
 from tiny import MASK, MODEL, PAD, QUESTIONS
 from tiny_tasks import task_recipe
 
@@ -212,9 +214,44 @@ def test_a_template_leaves_tokens_to_the_text(tmp_path: Path) -> None:
         ("questions", QUESTIONS, "objective.next_token=0.5"),
         ("casing", None, "data.documents=files"),
         ("parity", None, "data.ascii_questions=true"),
+        ("text", TEXTS, "objective.masking=0.3"),
+        ("text", TEXTS, "objective.cloze_words=[1, 2]"),
+        ("text", TEXTS, "objective.question_batch=8"),
+        ("text", TEXTS, "data.table.label=tags"),
+        ("questions", QUESTIONS, "data.table.text=body"),
+        ("casing", None, "data.table.text=body"),
+        ("casing", None, "objective.next_token=0.5"),
+        ("casing", Path("a.tsv"), "objective.next_token=0.5"),
+        ("parity", None, "data.validation=0.1"),
     ],
 )
 def test_a_setting_without_effect_is_refused(name: str, data: Any, setting: str) -> None:
     source = choose_source(name, data)
-    with pytest.raises(UserError, match=f"^{setting}: has no effect on this training; leave it"):
+    with pytest.raises(UserError, match=f"^{re.escape(setting)}: has no effect on this training; "):
         plan_training(source, None, Path("nowhere"), settings=[setting])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["objective.masking=0.3"],
+        ["objective.cloze_words=[1, 2]"],
+        ["objective.question_batch=8"],
+        ["data.ascii_questions=true"],
+        ["data.table.header=true"],
+        ["data.blank_lines=true", "data.documents=paragraphs"],
+    ],
+)
+def test_a_setting_of_pretraining_without_effect_is_refused(settings: list[str]) -> None:
+    says = f"^{re.escape(settings[0])}: has no effect on this training; leave it out"
+    with pytest.raises(UserError, match=says):
+        plan_training(DocumentSource(TEXTS), None, Path("nowhere"), settings=settings)
+
+
+def test_settings_of_objectives_with_a_share_are_read() -> None:
+    for recipe, unread in [
+        ("modern", {"objective.masking"}),
+        ("masked", {"objective.cloze_words", "objective.question_batch"}),
+        ("world", {"objective.masking", "objective.cloze_words"}),
+    ]:
+        assert set(unread_with(RECIPES[recipe])) == unread

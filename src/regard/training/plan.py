@@ -37,7 +37,13 @@ from regard.training.checkpoint import (
 from regard.training.loop import ExecutionOptions, check_options, stops_early, train
 from regard.training.optimizers import make_optimizers
 from regard.training.processes import is_restart, join_processes
-from regard.training.sources.base import Datasets, Source, refuse_settings
+from regard.training.sources.base import (
+    NO_EFFECT,
+    Datasets,
+    Source,
+    refuse_settings,
+    unread_with,
+)
 from regard.training.sources.text import TextSource, stored_text, tokens_held, window_datasets
 from regard.training.step import accumulate_gradients, best_parts, mean_loss
 
@@ -230,8 +236,9 @@ def plan_training(
     """
     if start is not None and tokenizer is not None:
         raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
-    refuse_settings(settings, source.unread, "has no effect on this training; leave it out")
+    refuse_settings(settings, source.unread, NO_EFFECT)
     chosen = source.choose_recipe(recipe, settings, start)
+    refuse_settings(settings, unread_with(chosen), NO_EFFECT)
     known = start.tokenizer if start else tokenizer
     ids = chosen.training.batch * chosen.model.context_length
     require_memory(8 * ids, f"training.batch={chosen.training.batch}")

@@ -105,6 +105,20 @@ def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
 
 # Requirements of settings and recipes
 
+NO_EFFECT = "has no effect on this training; leave it out"
+
+
+def unread_with(recipe: Recipe) -> tuple[str, ...]:
+    """Return the beginnings of settings that no source reads with a recipe."""
+    objective = recipe.objective
+    is_read = {
+        "data.blank_lines": recipe.data.documents == "lines",
+        "objective.masking": objective.from_both_sides > 0,
+        "objective.cloze_words": objective.clozes > 0,
+        "objective.question_batch": objective.clozes + objective.questions > 0,
+    }
+    return tuple(name for name, read in is_read.items() if not read)
+
 
 def refuse_settings(settings: Sequence[str], beginnings: tuple[str, ...], why: str) -> None:
     """Raise if a setting begins with one of the given texts.

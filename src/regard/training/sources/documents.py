@@ -26,10 +26,12 @@ from regard.text.tokenizer import (
     train_tokenizer,
 )
 from regard.training.sources.base import (
+    NO_EFFECT,
     Datasets,
     Prepared,
     Source,
     hold_out,
+    refuse_settings,
     require_next_token,
     require_no_task,
     require_objective,
@@ -49,7 +51,22 @@ class DocumentSource(Source):
     index: bool = True
     """Whether the text is indexed for `regard ask`, if pydivsufsort is installed."""
     stage = "pretraining"
-    unread = ("data.packing",)
+    unread = (
+        "data.packing",
+        "data.table.second",
+        "data.table.label",
+        "data.table.header",
+        "data.table.skip_bad",
+        "data.table.test",
+    )
+
+    def choose_recipe(
+        self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None
+    ) -> Recipe:
+        """Return a recipe; a setting of questions raises where there are none."""
+        if not self.questions:
+            refuse_settings(settings, ("data.ascii_questions",), NO_EFFECT)
+        return super().choose_recipe(recipe, settings, start)
 
     def prepare(
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None

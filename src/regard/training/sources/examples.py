@@ -57,7 +57,12 @@ SHOWN_LABELS = 20
 class TaskSource(Source):
     """The base of sources for a task."""
 
-    unread = ("data.documents", "data.blank_lines", "data.ascii_questions", "data.packing")
+    unread: tuple[str, ...] = (
+        "data.documents",
+        "data.blank_lines",
+        "data.ascii_questions",
+        "data.packing",
+    )
 
     def __init__(self, task: str) -> None:
         self.stage, self.usual = task, TASKS[task]
@@ -84,6 +89,9 @@ class ExampleSource(TaskSource):
     def __init__(self, task: str, examples: Sequence[Example] | None = None) -> None:
         """By default, `examples` are those that the task generates."""
         super().__init__(task)
+        self.unread += ("data.table.",)
+        if examples is not None or not TASKS[task].objective.questions:  # there are no documents
+            self.unread += ("objective.",)
         self._examples = examples
 
     def prepare(

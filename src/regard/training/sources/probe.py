@@ -33,6 +33,8 @@ PROBE_ROWS = 100_000
 class ProbeSource(TaskSource):
     """Rows of ids, each of which is a token."""
 
+    unread = ("data.", "objective.")
+
     def prepare(
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
     ) -> Prepared:

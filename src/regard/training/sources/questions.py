@@ -37,7 +37,7 @@ class QuestionSource(Source):
     questions: Examples
     stage: str = "questions"
     usual: Recipe | str = "questions"
-    unread = ("objective.", "data.documents", "data.blank_lines", "data.packing")
+    unread = ("objective.", "data.documents", "data.blank_lines", "data.packing", "data.table.")
 
     def choose_recipe(
         self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None

@@ -30,6 +30,8 @@ from regard.training.sources.examples import TaskSource, check_head, prepare_exa
 class RowSource(TaskSource):
     """The rows of a file, with held-out rows or those of another file to score."""
 
+    unread = (*TaskSource.unread, "objective.")
+
     def __init__(self, task: str, path: Path, test: Path | None = None) -> None:
         """`test` is a file for `regard evaluate`, instead of held-out rows."""
         super().__init__(task)

@@ -68,7 +68,15 @@ class TextSource(Source):
     corpus: Corpus
     stage = "training"
     usual = "text"
-    unread = ("data.blank_lines", "data.ascii_questions", "data.packing")
+    unread = (
+        "data.blank_lines",
+        "data.ascii_questions",
+        "data.packing",
+        "data.table.second",
+        "data.table.label",
+        "data.table.header",
+        "data.table.test",
+    )
 
     def prepare(
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
