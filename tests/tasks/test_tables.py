@@ -85,6 +85,21 @@ def test_quotation_marks_in_tsv_are_text_where_they_are_not_closed(tmp_path: Pat
     assert pairs(closed) == [("good\tnew", "5"), ("bad", "1")]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_quotation_mark_that_is_not_closed_loses_no_rows_silently(
+    tmp_path: Path, name: str
+) -> None:
+    tab = "\t" if name.endswith("tsv") else ","
+    good = [f'{i % 5}{tab}"good {i}"' for i in range(120)]
+    later = [line.replace('"', "") for line in good]
+    for opened in ([f'5{tab}"great'], [f'5{tab}"great', *later[:9], f'4{tab}"a "b" c']):
+        path = write(tmp_path / name, "\n".join([f"stars{tab}review", *good, *opened, *later]))
+        with pytest.raises(UserError, match=r":122: a cell begins with a quotation mark and isn't"):
+            pairs(path)
+    closed = f'stars{tab}review\n5{tab}"two\nlines, ""good"""\n'
+    assert pairs(write(tmp_path / name, closed)) == [('two\nlines, "good"', "5")]
+
+
 def test_cells_of_a_megabyte_are_read(tmp_path: Path) -> None:
     limit = csv.field_size_limit()
     path = write(tmp_path / "a.csv", "review,stars\n" + "word " * 200_000 + ",5\nbad,1\n")

@@ -1,10 +1,12 @@
 """Tables of users: CSV, TSV, JSONL and Parquet, with a column of texts and one of labels."""
 
 import csv
+import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -65,6 +67,8 @@ class Row:
 
     cells: Sequence[str | None]
     where: str
+    bad: str = ""
+    """What is wrong with its quotation marks."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,10 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
     parsed = list(_parse(file, separator, quoted=quoting))
     if not parsed:
         raise UserError(f"{path}: holds no rows")
+    broken = [f"{row.where}: {row.bad}" for row in parsed if row.bad]
+    parsed = [row for row in parsed if not row.bad]
+    if broken and len(parsed) < 2:
+        raise UserError(broken[0])
     found = _has_header([row.cells for row in parsed[:_SAMPLED]], names)
     has_header = found if header is None else header
     first, rows = parsed[0].cells, parsed[1:] if has_header else parsed
@@ -225,25 +233,56 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
         path=path,
         columns=columns or [str(i) for i in range(1, width + 1)],
         rows=[row for row in rows if len(row.cells) == width],
-        bad=bad,
+        bad=broken + bad,
         format=", ".join(filter(None, kinds)),
     )
 
 
 def _parse(file: TextFile, separator: str, *, quoted: bool) -> Iterator[Row]:
-    """Yield the rows of a file that aren't blank, each with its last line number."""
+    """Yield the rows of a file that aren't blank, each with its last line number.
+
+    A row of several lines in which a cell isn't closed by a quotation mark is bad: it may hold all
+    rows that follow.
+    """
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    parse = partial(csv.reader, delimiter=separator, quoting=quoting)
     limit = csv.field_size_limit(2**31 - 1)  # a global setting, 128 KiB by default
     try:
         with open_text(file) as opened:
-            lines = (line.replace("\0", "") for line in opened)
-            reader = csv.reader(
-                lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-            )
+            read: list[str] = []  # the lines of the row
+            reader = parse(_noted((line.replace("\0", "") for line in opened), read))
             for cells in reader:
+                where, bad = f"{file.path}:{reader.line_num}", ""
+                if len(read) > 1 and not _closes_cells(parse, read, separator):
+                    where = f"{file.path}:{reader.line_num - len(read) + 1}"
+                    bad = (
+                        "a cell begins with a quotation mark and isn't closed by one, but goes on "
+                        f"for {len(read)} lines; close it, or double the mark if it is text"
+                    )
+                read.clear()
                 if any(cell.strip() for cell in cells):
-                    yield Row(cells, f"{file.path}:{reader.line_num}")
+                    yield Row(cells, where, bad)
     finally:
         csv.field_size_limit(limit)
+
+
+def _noted(lines: Iterable[str], read: list[str]) -> Iterator[str]:
+    """Yield lines, and append each to those that are read."""
+    for line in lines:
+        read.append(line)
+        yield line
+
+
+def _closes_cells(
+    parse: Callable[..., Iterator[list[str]]], lines: Sequence[str], separator: str
+) -> bool:
+    """Return whether cells in quotation marks are closed at their ends, perhaps before spaces."""
+    spaces = re.compile(rf"(?<=\") +(?={re.escape(separator)}|$)", re.MULTILINE)
+    try:
+        list(parse((spaces.sub("", line) for line in lines), strict=True))
+    except csv.Error:
+        return False
+    return True
 
 
 def _detect_separator(file: TextFile) -> str:
