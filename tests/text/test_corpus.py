@@ -166,3 +166,11 @@ def test_words_of_a_long_text_without_spaces_are_known() -> None:
     assert pieces[1].text[0] == "，"
     tokenizer = train_tokenizer(WordsConfig(), [piece.text for piece in pieces])
     encode_batch(tokenizer, pieces)
+
+
+@pytest.mark.parametrize("text", ["ก่" * 2**17, "a" * 2**18, "a," * 2**17])
+def test_words_that_are_cut_are_known(text: str) -> None:
+    pieces = list(cut_pieces([Piece(text, True, "a.txt")]))
+    assert len(pieces) > 1
+    encoded = encode_batch(train_tokenizer(WordsConfig(), pieces), pieces)
+    assert encoded.lengths.all()

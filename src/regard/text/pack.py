@@ -366,7 +366,7 @@ def _rows(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> list[list[int]]:
     except UserError:
         for piece in pieces:
             with locate_unknown(piece.where, tokenizer):
-                tokenizer.encode(piece.text)
+                tokenizer.encode_batch([piece.text], continuing=not piece.begins)
         raise
 
 

@@ -115,7 +115,7 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the documents of the text, long ones in pieces."""
         return read_pieces(self.files, self.documents, self.text_field)
 
-    def sample(self, advance: Advance) -> Iterator[str]:
+    def sample(self, advance: Advance) -> Iterator[Piece]:
         """Yield the text to train a tokenizer on: all of it, or pieces drawn by the seed.
 
         All of it if the tokenizer raises for text that it wasn't trained on.
@@ -126,7 +126,7 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
         for piece in self.pieces():
             advance("tokenizer", len(piece.text))
             if share >= 1 or draw.random() < share:
-                yield piece.text
+                yield piece
 
 
 class Size(msgspec.Struct, kw_only=True):

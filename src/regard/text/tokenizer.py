@@ -26,7 +26,7 @@ from regard.text.config import (
     TokenizerConfig,
     WordsConfig,
 )
-from regard.text.corpus import Document
+from regard.text.corpus import Document, Piece
 
 ROLES = ("pad", "bos", "eos", "sep", "cls", "mask", "unk")
 """Roles of special tokens, by Hugging Face's names, as in `pad_token` and `pad_token_id`."""
@@ -294,20 +294,20 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 # Training
 
 
-def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """Return a tokenizer for the given texts, which are read once.
+def train_tokenizer(config: TokenizerConfig, texts: Iterable[str | Piece]) -> Tokenizer:
+    """Return a tokenizer for the given texts or pieces of them, which are read once.
 
     Raises:
         UserError: its kind can't be trained, or a text has lone surrogates.
     """
-    texts = map(_require_unicode, texts)
+    pieces = map(_require_unicode, texts)
     match config:
         case CharactersConfig():
-            return _train_characters(config, texts)
+            return _train_characters(config, (piece.text for piece in pieces))
         case WordsConfig():
-            return _train_words(config, texts)
+            return _train_words(config, pieces)
         case BytePairsConfig():
-            return _train_byte_pairs(config, texts)
+            return _train_byte_pairs(config, (piece.text for piece in pieces))
         case HuggingFaceConfig():
             raise UserError(
                 "tokenizer.kind=hugging-face: comes with an imported model and can't be trained; "
@@ -315,13 +315,14 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
             )
 
 
-def _require_unicode(text: str) -> str:
+def _require_unicode(text: str | Piece) -> Piece:
+    piece = Piece(text, True, "") if isinstance(text, str) else text
     try:
-        text.encode()
+        piece.text.encode()
     except UnicodeEncodeError as error:
-        part = ascii(text[max(error.start - 20, 0) : error.end])
+        part = ascii(piece.text[max(error.start - 20, 0) : error.end])
         raise OutOfVocabularyError(f"the text isn't valid Unicode: {part}") from None
-    return text
+    return piece
 
 
 def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokenizer:
@@ -345,12 +346,12 @@ def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokeniz
     return Tokenizer(native, names, unknown=config.unknown)
 
 
-def _train_words(config: WordsConfig, texts: Iterable[str]) -> Tokenizer:
+def _train_words(config: WordsConfig, pieces: Iterable[Piece]) -> Tokenizer:
     """Return all words and punctuation marks of the texts, the most frequent first."""
     native = tokenizers.Tokenizer(models.WordLevel())
     native.pre_tokenizer = _word_splitter()
     trainer = trainers.WordLevelTrainer(vocab_size=sys.maxsize, show_progress=False)
-    native.train_from_iterator((" " + text for text in texts), trainer)
+    native.train_from_iterator((" " * one.begins + one.text for one in pieces), trainer)
     ids = native.get_vocab()
     return word_tokenizer(sorted(ids, key=ids.__getitem__), config)
 

@@ -112,7 +112,7 @@ def _encode_documents(
     """
     pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
     if tokenizer is None:
-        tokenizer = train_tokenizer(recipe.tokenizer, (piece.text for piece in pieces))
+        tokenizer = train_tokenizer(recipe.tokenizer, pieces)
     batch = encode_batch(tokenizer, pieces)
     held = batch.held_out(-1, held_out_documents(recipe.data.validation, recipe.seed))
     training, held_out = (
