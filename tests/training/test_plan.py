@@ -13,6 +13,7 @@ import regard
 from plans import plan_finetuning, plan_pretraining, plan_questions, plan_task, plan_text
 from refusals import refusal
 from regard.config import override
+from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
@@ -20,7 +21,7 @@ from regard.tasks.examples import Example
 from regard.tasks.split import TextTaskConfig
 from regard.text.corpus import Document
 from regard.training.plan import EXAMPLE_CHARACTERS, Plan, example_text, plan_training
-from regard.training.sources.base import Datasets, unread_with
+from regard.training.sources.base import Datasets, hold_out, unread_with
 from regard.training.sources.choose import choose_source
 from regard.training.sources.documents import DocumentSource
 from tiny import MASK, MODEL, PAD, QUESTIONS
@@ -48,6 +49,18 @@ def rows(made: Plan) -> set[str]:
         question = row[1 : row.tolist().index(MASK, 1)].tolist()  # <sep> begins the row, too
         texts.add(decode(question))
     return texts
+
+
+def test_each_token_of_held_out_documents_is_predicted_once() -> None:
+    texts = [" ".join(["word"] * n) for n in range(1, 40)]
+    settings = ["tokenizer.kind=words", "model.context_length=8", "data.validation=0.5"]
+    made = plan_pretraining(
+        texts, Path("nowhere"), override(RECIPES["default"], [*MODEL, *settings])
+    )
+    labels = torch.cat([batch.labels[batch.labels != IGNORE] for batch in made.validation])
+    words = labels[labels == made.run.tokenizer.encode("word")[0]]
+    held_out = hold_out(texts, made.run.recipe)[1]
+    assert len(words) == sum(len(text.split()) for text in held_out)
 
 
 def test_a_cloze_shows_now_more_and_now_fewer_words() -> None:
