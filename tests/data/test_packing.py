@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import IGNORE, packing
-from regard.data.batch import RowFormat, Sampler, WeightedDataset
+from regard.data.batch import Dataset, RowFormat, Sampler, WeightedDataset
 from regard.data.packing import PADDING, Joined, Mixture, PackedDocuments
 from regard.errors import UserError
 
@@ -169,6 +169,14 @@ def test_a_mixture_has_every_row_and_the_shares_of_its_weights(
         count = sum(one == source for one, _ in drawn)
         # The source that is farthest behind comes next: never a whole row per source behind.
         assert abs(count - len(mixed) * weight / sum(weights)) <= len(sources)
+
+
+def test_every_row_of_a_mixture_occurs() -> None:
+    sizes, weights = [20_000, 2, 3000, 2], [1, 0.7, 5, 0.1]
+    sources = [Dataset(range(size), RowFormat(8, pad=0)) for size in sizes]
+    mixed = Mixture(sources, weights)
+    seen = Counter(mixed.source(i) for i in range(len(mixed)))
+    assert len(seen) == sum(sizes)
 
 
 def test_a_source_of_a_mixture_repeats_in_its_order() -> None:

@@ -233,7 +233,14 @@ class Mixture(Combined):
                 f"--mix: the weight {weights[longest]:g} of corpus {longest + 1} is too small for "
                 "its size; raise it"
             )
-        super().__init__(datasets, max(ceil(patterns[longest] * PATTERN), rows))
+        ends = [self._end(dataset, int(n)) for dataset, n in enumerate(self._rows)]
+        super().__init__(datasets, max(ceil(patterns[longest] * PATTERN), rows, *ends))
+
+    def _end(self, dataset: int, n: int) -> int:
+        """Return the number of rows with which n rows of a dataset have occurred."""
+        places = np.flatnonzero(self._sources == dataset)
+        patterns, more = divmod(n - 1, len(places))
+        return patterns * len(self._sources) + int(places[more]) + 1
 
     def _places(self, indices: Indices) -> tuple[Indices, Indices]:
         pattern, place = np.divmod(indices, len(self._sources))
