@@ -61,6 +61,8 @@ def test_two_texts_are_joined_in_the_place_of_one() -> None:
         ("completion", "{question}{answer}", r"{question} is neither field nor role"),
         ("document", "{document}{end}", r"allowed: document, pad, bos, eos, sep, cls, mask, unk"),
         ("source", "{source", r"expected '}'"),
+        ("source", "{source!r}", r"a field has no format; write {source}"),
+        ("document", "{bos:3}{document}", r"a field has no format; write {bos}"),
         ("pair", ["{first}", "{first}"], r"{first} is neither field nor role"),
     ],
 )

@@ -146,11 +146,14 @@ def _parse(text: str, field: str) -> list[tuple[str, str | None]]:
     """Return literals, each with the role or field that follows it, if any.
 
     Raises:
-        ValueError: the field isn't there exactly once, or a name is neither a role nor the field.
+        ValueError: the field isn't there exactly once, or has a format, or a name is neither a role
+            nor the field.
     """
     parts, literal = list[tuple[str, str | None]](), ""
-    for piece, name, _, _ in string.Formatter().parse(text):
+    for piece, name, format_spec, conversion in string.Formatter().parse(text):
         literal += piece  # a doubled brace splits it
+        if format_spec or conversion:
+            raise ValueError(f"{text!r}: a field has no format; write {{{name}}}")
         if name is not None:
             parts.append((literal, name))
             literal = ""
