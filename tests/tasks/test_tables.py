@@ -96,8 +96,9 @@ def test_a_quotation_mark_that_is_not_closed_loses_no_rows_silently(
         path = write(tmp_path / name, "\n".join([f"stars{tab}review", *good, *opened, *later]))
         with pytest.raises(UserError, match=r":122: a cell begins with a quotation mark and isn't"):
             pairs(path)
-    closed = f'stars{tab}review\n5{tab}"two\nlines, ""good"""\n'
-    assert pairs(write(tmp_path / name, closed)) == [('two\nlines, "good"', "5")]
+    for spaces in ("", "  "):
+        closed = f'review{tab}stars\n"two\nlines, ""good"""{spaces}{tab}5\n'
+        assert pairs(write(tmp_path / name, closed)) == [('two\nlines, "good"', "5")]
 
 
 def test_cells_of_a_megabyte_are_read(tmp_path: Path) -> None:
