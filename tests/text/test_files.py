@@ -1,9 +1,11 @@
 """Text files of users: found, decoded, and cut where words and documents begin."""
 
+import errno
 import json
 import re
 import sys
 import zlib
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from regard.text.config import (
 )
 from regard.text.corpus import Piece, cut_pieces, detect_documents, read_pieces
 from regard.text.files import find_files, inspect_all, inspect_file, open_bytes
+from regard.text.packed import find_corpora
 from regard.text.tokenizer import train_tokenizer
 
 KINDS: dict[str, TokenizerConfig] = {
@@ -265,3 +268,21 @@ def test_damaged_rows_of_parquet_are_named(tmp_path: Path) -> None:
         for read in (lambda: documents(path, "records"), lambda: read_table(path)):
             with pytest.raises(UserError, match=r"a\.parquet: is damaged \(.*\); restore it"):
                 read()
+
+
+def test_a_file_in_a_folder_that_cannot_be_searched_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: Path, **_: object) -> None:  # as for users who aren't root
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    path = tmp_path / "a.txt"
+    monkeypatch.setattr(Path, "stat", refuse)
+    reads: list[Callable[[], object]] = [
+        lambda: inspect_file(path),
+        lambda: find_corpora(path),
+        lambda: find_files([path]),
+    ]
+    for read in reads:
+        with pytest.raises(UserError, match=r"a.txt: can't be read: Permission denied$"):
+            read()

@@ -27,6 +27,7 @@ from regard.text.files import (
     inspect_file,
     open_text,
     parquet_rows,
+    path_exists,
 )
 
 SEPARATORS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
@@ -96,7 +97,7 @@ def is_table(path: Path, config: TableConfig, *, trained: bool = False) -> bool:
     if chosen or config.header is not None or content_suffix(path) in {".csv", ".parquet"}:
         return True
     in_records = content_suffix(path) in RECORDS | {".json"}
-    if not path.exists() or (in_records and not names):
+    if not path_exists(path) or (in_records and not names):
         return False
     file = inspect_file(path)
     if in_records:
@@ -191,7 +192,7 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
     Raises:
         UserError: the file can't be read or has no rows.
     """
-    if not path.exists():
+    if not path_exists(path):
         raise UserError(f"{path}: no such file")
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name one table in it")

@@ -55,7 +55,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in paths:
-        if not path.exists():
+        if not path_exists(path):
             raise UserError(f"{path}: no such file")
         if (path / PACKED).is_file():
             raise UserError(f"{path}: is a packed corpus; name the text that it was packed from")
@@ -68,6 +68,18 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     if not found:
         raise UserError("there is no file to read; name one")
     return list(dict.fromkeys(found))
+
+
+def path_exists(path: Path) -> bool:
+    """Return whether a file or folder to read exists.
+
+    Raises:
+        UserError: a folder that holds it can't be searched.
+    """
+    try:
+        return path.exists()
+    except PermissionError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
 
 
 def visible_texts(folder: Path) -> Iterator[Path]:
@@ -158,7 +170,7 @@ def inspect_file(path: Path) -> TextFile:
     Raises:
         UserError: the file can't be read, is empty, or isn't text.
     """
-    if path.is_fifo():
+    if path_exists(path) and path.is_fifo():
         raise UserError(f"{path}: is a pipe, and a text is read twice; save it to a file")
     digest, detector, size = hashlib.sha256(), _EncodingDetector(path), 0
     try:

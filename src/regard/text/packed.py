@@ -39,6 +39,7 @@ from regard.text.files import (
     has_records,
     inspect_all,
     inspect_file,
+    path_exists,
     visible_texts,
 )
 from regard.text.template import Template
@@ -346,7 +347,7 @@ def find_corpora(path: Path) -> list[Path]:
     Raises:
         UserError: the folder has packed corpora and other texts.
     """
-    if is_packed(path):
+    if path_exists(path) and is_packed(path):
         return [path]
     inside = sorted(path.iterdir()) if path.is_dir() else []
     corpora = [one for one in inside if is_packed(one) and not one.name.startswith(".")]
