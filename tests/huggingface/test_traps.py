@@ -128,7 +128,8 @@ def test_each_family_has_its_own_names_of_base_and_share() -> None:
 
 def test_a_length_beside_the_scaling_of_llama_3_takes_precedence() -> None:
     fields, _ = SCALINGS["llama3"]
-    given = {"rope_scaling": {"type": "llama3", **fields}, "original_max_position_embeddings": 8}
+    scaling = {"rope_type": "llama3", **fields}
+    given = {"rope_scaling": scaling, "original_max_position_embeddings": 8}
     expected = RotaryConfig(scaling=Llama3ScalingConfig(original_context_length=8))
     assert decoder_config("llama", **given).positions == expected
     gemma = read("gemma3_text", num_hidden_layers=1, layer_types=["full_attention"], **given)

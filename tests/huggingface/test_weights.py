@@ -104,6 +104,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma2", {"attn_logit_softcapping": 0.0}, "attention.softcap: expected a number > 0"),
     ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0: only"),
     ("gemma3_text", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type = 'yarn': only"),
+    (
+        "gemma3_text",
+        {"rope_scaling": {"type": "linear"}},
+        "rope_scaling = {'type': 'linear'}: only",
+    ),
+    (
+        "gemma3_text",
+        {"rope_scaling": {"type": "linear", "factor": 8.0}},
+        "rope_scaling = {'type': 'linear', 'factor': 8.0}: only models with rope_type instead of",
+    ),
     ("bert", {"model_type": "roberta"}, "model_type = 'roberta': only models with 'bert'"),
     ("bert", {"hidden_act": "relu"}, "hidden_act = 'relu': only models with gelu can be"),
     ("bert", {"is_decoder": True}, "is_decoder = True: only models with False"),

@@ -24,6 +24,7 @@ from regard.huggingface.convert.fields import (
     flat,
     layer_kinds,
     nested,
+    refused,
 )
 from regard.models.pattern import expand, fold
 
@@ -74,6 +75,9 @@ class _Layers:
             return dict.fromkeys(_BASES, Rope().read(hf))
         older = {_GLOBAL: "rope_theta", _LOCAL: "rope_local_base_freq"}
         given, scaling = hf.get("rope_parameters") or {}, hf.get("rope_scaling") or {}
+        # transformers 5 ignores an older name of the type, and with it the scaling.
+        if "rope_type" not in scaling and scaling.get("type", "default") != "default":
+            raise refused("rope_scaling", scaling, "rope_type instead of type in it")
         each = {
             kind: {"rope_theta": hf.get(older[kind], base)} | (given.get(kind) or {})
             for kind, base in _BASES.items()
