@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from torch.nn.functional import normalize
@@ -51,6 +52,28 @@ def decoder_config(family: str, **fields: Any) -> DecoderConfig:
     config = FAMILIES[family].read_config(given)
     assert isinstance(config, DecoderConfig)
     return config
+
+
+# Fields that are absent
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_absent_field_has_the_default_of_transformers(family: str) -> None:
+    sizes = dict(SIZES[family])
+    if "hidden_size" in sizes:  # 32 heads, so that all default numbers of heads are divisors
+        sizes |= {"hidden_size": 256, "num_attention_heads": 32, "num_hidden_layers": 4}
+    for name in ("num_key_value_heads", "head_dim"):
+        sizes.pop(name, None)
+    own = FAMILIES[family]
+    kind: Any = getattr(transformers, own.architecture)
+    few, all_of_them = {"model_type": family, **sizes}, kind.config_class(**sizes).to_dict()
+    assert len(few) < len(all_of_them)
+    assert own.read_config(own.amend(few, {})) == own.read_config(own.amend(all_of_them, {}))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_null_stands_for_a_key_value_head_for_each_head(family: str) -> None:
+    assert decoder_config(family, num_key_value_heads=None).kv_heads == 4
 
 
 # Rotary positions in both eras of config.json

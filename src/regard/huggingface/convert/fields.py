@@ -116,6 +116,8 @@ class Dropout:
     attention: str
     default: float
     stacks: tuple[str, ...] = ("",)
+    attention_default: float | None = None
+    """Default of attention dropout, if it is another."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         shares = {name: hf.get(name, self.default) for name in self.residual}
@@ -123,7 +125,8 @@ class Dropout:
             different = ", ".join(f"{name} = {share}" for name, share in shares.items())
             raise UserError(f"{WHERE}: {different}: a model has one of them here; make them equal")
         residual = next(iter(shares.values()), 0.0)
-        attention = hf.get(self.attention, self.default)
+        default = self.default if self.attention_default is None else self.attention_default
+        attention = hf.get(self.attention, default)
         values = {
             "dropout": residual,
             "attention_dropout": None if attention == residual else attention,

@@ -60,7 +60,7 @@ BART = Family(
         Renamed("activation_function", *both("activation"), default="gelu", values=ACTIVATIONS),
         Renamed("scale_embedding", *both("scale_embeddings"), default=False),
         Renamed("tie_word_embeddings", "tie_head", default=True),
-        Dropout(("dropout",), "attention_dropout", 0.0, ("encoder.", "decoder.")),
+        Dropout(("dropout",), "attention_dropout", 0.1, ("encoder.", "decoder."), 0.0),
         *(Constant(each, value) for name, value in _CONSTANTS.items() for each in both(name)),
         Constant("share_embeddings", True),
         Constant("head_bias", True),

@@ -11,6 +11,7 @@ from regard.huggingface.convert.families.llama import (
     SIZES,
     TENSORS,
     HeadWidth,
+    KeyValueHeads,
 )
 from regard.huggingface.convert.family import Family
 from regard.huggingface.convert.fields import (
@@ -122,6 +123,7 @@ _SHARED: tuple[Entry, ...] = (
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu-tanh", **ACTIVATIONS}
 _LATER: tuple[Entry, ...] = (
     *_SHARED,
+    KeyValueHeads(default=4),
     Renamed("hidden_activation", "activation", default="gelu_pytorch_tanh", values=_ACTIVATIONS),
     Constant("norm", "sandwich"),
     _ScoreScale(),
@@ -150,6 +152,7 @@ GEMMA = _family(
     "GemmaForCausalLM",
     (
         *_SHARED,
+        KeyValueHeads(default=16),
         # Older files say "gelu", but mean the approximation, too.
         Renamed(
             "hidden_act",

@@ -53,11 +53,15 @@ class _WindowOfLayers:
         }
 
 
+@dataclass(frozen=True)
 class KeyValueHeads:
     """Number of key/value heads; null: the number of all heads."""
 
+    default: int | None = None
+    """Number if the field is absent."""
+
     def read(self, hf: Values) -> dict[str, Any]:
-        heads = hf.get("num_key_value_heads")
+        heads = hf.get("num_key_value_heads", self.default)
         return {"n_kv_heads": None if heads == hf["num_attention_heads"] else heads}
 
     def write(self, options: Values) -> dict[str, Any]:
@@ -141,10 +145,19 @@ LLAMA = _family(
     BIAS,
     Renamed("mlp_bias", "ff_bias", default=False),
 )
-MISTRAL = _family("mistral", "MistralForCausalLM", HeadWidth(), _Window(), *NO_BIAS, NO_FF_BIAS)
+MISTRAL = _family(
+    "mistral",
+    "MistralForCausalLM",
+    KeyValueHeads(default=8),
+    HeadWidth(),
+    _Window(),
+    *NO_BIAS,
+    NO_FF_BIAS,
+)
 QWEN2 = _family(
     "qwen2",
     "Qwen2ForCausalLM",
+    KeyValueHeads(default=32),
     HeadWidth(),
     _WindowOfLayers(),
     Constant("qkv_bias", True),
@@ -154,6 +167,7 @@ QWEN2 = _family(
 QWEN3 = _family(
     "qwen3",
     "Qwen3ForCausalLM",
+    KeyValueHeads(default=32),
     HeadWidth(default=128),
     BIAS,
     _WindowOfLayers(),

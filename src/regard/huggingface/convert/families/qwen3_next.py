@@ -15,6 +15,7 @@ from regard.huggingface.convert.families.llama import (
     SIZES,
     TENSORS,
     HeadWidth,
+    KeyValueHeads,
 )
 from regard.huggingface.convert.family import Family, Fused
 from regard.huggingface.convert.fields import (
@@ -164,6 +165,7 @@ QWEN3_NEXT = Family(
         _Dense(),
         Required("attention_bias", False),
         *SIZES,
+        KeyValueHeads(default=2),
         HeadWidth(default=256),
         *NO_BIAS,
         NO_FF_BIAS,
