@@ -76,6 +76,22 @@ def test_null_stands_for_a_key_value_head_for_each_head(family: str) -> None:
     assert decoder_config(family, num_key_value_heads=None).kv_heads == 4
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_alternative_names_of_fields_are_those_of_transformers(family: str) -> None:
+    kind: Any = getattr(transformers, FAMILIES[family].architecture)
+    assert FAMILIES[family].other_names == kind.config_class.attribute_map
+
+
+@pytest.mark.parametrize("family", [name for name, own in FAMILIES.items() if own.other_names])
+def test_alternative_names_of_fields_come_before_the_usual_ones(family: str) -> None:
+    own, usual = FAMILIES[family], {"model_type": family, **SIZES[family]}
+    expected = own.read_config(own.amend(usual, {}))
+    others = {one: usual.pop(name) for one, name in own.other_names.items() if name in usual}
+    assert own.read_config(own.amend({**usual, **others}, {})) == expected
+    wrong = {own.other_names[one]: 7 for one in others}
+    assert own.read_config(own.amend({**usual, **wrong, **others}, {})) == expected
+
+
 # Rotary positions in both eras of config.json
 
 

@@ -91,6 +91,8 @@ class Family:
     head: HeadConfig = field(default_factory=LMHeadConfig)
     fields: tuple[Entry, ...]
     """Fields of config.json; later entries take precedence."""
+    other_names: Mapping[str, str] = field(default_factory=dict)
+    """Alternative names of fields → names; as in transformers, they take precedence."""
     tensors: Mapping[str, str | tuple[str, ...] | Stored]
     """Module or tensor of Regard → those of transformers; `*` is the number of a layer."""
     variants: Callable[[Any], Mapping[str, str | tuple[str, ...]]] = lambda _: {}
@@ -115,6 +117,7 @@ class Family:
             UserError: a field is missing or has an unsupported value; the message names it.
         """
         options: dict[str, Any] = {}
+        hf = {**hf, **{name: hf[one] for one, name in self.other_names.items() if one in hf}}
         needed = [Required("model_type", self.model_type), Required("quantization_config", None)]
         if self.config is not EncoderConfig:  # an encoder attends in both directions anyway
             needed.append(Required("is_causal", True))

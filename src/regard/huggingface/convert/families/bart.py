@@ -65,6 +65,11 @@ BART = Family(
         Constant("share_embeddings", True),
         Constant("head_bias", True),
     ),
+    other_names={
+        "num_hidden_layers": "encoder_layers",
+        "num_attention_heads": "encoder_attention_heads",
+        "hidden_size": "d_model",
+    },
     tensors={
         "body.encoder.embedding": "model.shared",
         "body.decoder.embedding": "model.decoder.embed_tokens",

@@ -150,6 +150,11 @@ DISTILBERT = Family(
         Constant("norm_eps", 1e-12),
         *_SHARED,
     ),
+    other_names={
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "hidden_size": "dim",
+    },
     tensors={
         "body.embedding": "distilbert.embeddings.word_embeddings",
         "body.absolute.vectors": "distilbert.embeddings.position_embeddings.weight",

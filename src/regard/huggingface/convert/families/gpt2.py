@@ -24,6 +24,12 @@ GPT2 = Family(
         Constant("positions.kind", "learned"),
         Constant("norm", "pre"),
     ),
+    other_names={
+        "max_position_embeddings": "n_positions",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "hidden_size": "n_embd",
+    },
     tensors={
         "body.embedding": "transformer.wte",
         "body.absolute.vectors": "transformer.wpe.weight",

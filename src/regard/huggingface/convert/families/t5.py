@@ -126,6 +126,12 @@ T5 = Family(
         Constant("encoder.positions.bidirectional", True),
         Constant("share_embeddings", True),
     ),
+    other_names={
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "head_dim": "d_kv",
+        "hidden_size": "d_model",
+    },
     tensors={
         "body.encoder.embedding": "shared",
         "body.decoder.embedding": "decoder.embed_tokens",
