@@ -135,12 +135,41 @@ def test_what_cannot_be_had_is_refused_by_its_field(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("family", ["qwen2", "qwen3_next", "gemma2", "gemma3_text"])
+@pytest.mark.parametrize("number", [-3, 10**9, 10**20, 2.0, True, "2", None])
+def test_layers_of_several_kinds_are_counted_before_they_are_listed(
+    family: str, number: Any
+) -> None:
+    hf = {"model_type": family, **SIZES[family], "num_experts": 0, "num_hidden_layers": number}
+    reason = f"num_hidden_layers = {number!r}: only models with 1 to 10,000 layers can be imported"
+    with pytest.raises(UserError, match=re.escape(f"config.json: {reason}")):
+        ALL[family].read_config(ALL[family].amend(hf, {}))
+
+
+def test_a_model_is_not_built_of_more_layers_than_tensors() -> None:
+    """Where a million layers took minutes."""
+    for family, name, n_layers in [("gpt2", "n_layer", 10**6), ("t5", "num_layers", 10**6 + 2)]:
+        theirs = tiny(family, "plain")
+        tensors = tensors_of(theirs)
+        config = ALL[family].read_config({**theirs.config.to_dict(), name: 10**6})
+        reason = f"describes {n_layers} layers, and there are only {len(tensors)} tensors"
+        with pytest.raises(UserError, match=rf"config\.json: {reason}"):
+            ALL[family].load_weights(tensors, config)
+
+
+def test_a_decoder_of_t5_without_layers_is_refused() -> None:
+    hf = {"model_type": "t5", **SIZES["t5"], "num_decoder_layers": 0}
+    with pytest.raises(UserError, match=r"decoder\.n_layers: expected an integer >= 1, not 0"):
+        ALL["t5"].read_config(hf)
+
+
 def test_sizes_must_be_given() -> None:
     for family, field in [
         *(("gpt2", name) for name in ("n_positions", "n_layer", "n_head", "n_embd")),
         *(("bert", name) for name in ("max_position_embeddings", "hidden_size")),
         *(("bert", name) for name in ("num_hidden_layers", "num_attention_heads")),
         ("bert", "intermediate_size"),
+        ("qwen3_next", "num_hidden_layers"),
     ]:
         hf = described(family)
         del hf[field]

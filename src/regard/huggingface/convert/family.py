@@ -26,7 +26,13 @@ from regard.huggingface.convert.fields import (
 )
 from regard.models.attention_layers import SelfAttention
 from regard.models.builders import make_model
-from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, TransformerConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    TransformerConfig,
+)
 from regard.models.head_config import (
     EmbeddingHeadConfig,
     HeadConfig,
@@ -196,6 +202,7 @@ class Family:
         Raises:
             UserError: a tensor is missing, unexpected or of another shape; the message names it.
         """
+        _require_layers(config, len(tensors))
         given = {self.name_of_today(name): tensor for name, tensor in tensors.items()}
         dropped = [name for name in given if re.fullmatch(self.unused, name)]
         given = {name: tensor for name, tensor in given.items() if name not in dropped}
@@ -348,6 +355,19 @@ def _put_together(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor
         places = torch.tensor([row for rows in parts.values() for row in rows])
         joined[name] = torch.cat(tensors)[places.argsort()]
     return joined
+
+
+def _require_layers(config: ModelConfig, n_tensors: int) -> None:
+    """Check that there are as many tensors as layers, before a model of these is built."""
+    if isinstance(config, EncoderDecoderConfig):
+        n_layers = config.encoder.n_layers + config.decoder.n_layers
+    else:
+        n_layers = config.n_layers if isinstance(config, TransformerConfig) else 0
+    if n_layers > n_tensors:
+        raise UserError(
+            f"{WHERE}: describes {n_layers} layers, and there are only {n_tensors} tensors; "
+            "restore both from a copy"
+        )
 
 
 def _missing(name: str) -> UserError:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from regard.config import flatten
 from regard.errors import UserError
+from regard.models.pattern import MOST
 
 Values: TypeAlias = Mapping[str, Any]
 
@@ -216,6 +217,18 @@ class Rope:
         return fields | {"rope_parameters": rope}
 
 
+def n_layers(hf: Values) -> int:
+    """Return the number of layers, of which each can be described.
+
+    Raises:
+        UserError: it is missing, no number, or more than MOST.
+    """
+    number = Renamed("num_hidden_layers", "n_layers").read(hf)["n_layers"]
+    if type(number) is not int or not 0 < number <= MOST:
+        raise refused("num_hidden_layers", number, f"1 to {MOST:,} layers")
+    return number
+
+
 def layer_kinds(hf: Values, usual: Sequence[str], known: Sequence[str]) -> Sequence[str]:
     """Return the kind of each layer, or the usual ones if the file lists none.
 
@@ -223,10 +236,10 @@ def layer_kinds(hf: Values, usual: Sequence[str], known: Sequence[str]) -> Seque
         UserError: their number isn't that of the layers, or a kind is unknown.
     """
     kinds: Sequence[str] = hf.get("layer_types") or usual
-    if len(kinds) != hf["num_hidden_layers"]:
+    if len(kinds) != n_layers(hf):
         raise UserError(
             f"{WHERE}: layer_types has {len(kinds)} entries, and num_hidden_layers is "
-            f"{hf['num_hidden_layers']}; make them equal"
+            f"{n_layers(hf)}; make them equal"
         )
     for kind in kinds:
         if kind not in known:

@@ -24,6 +24,7 @@ from regard.huggingface.convert.fields import (
     Values,
     flat,
     layer_kinds,
+    n_layers,
     nested,
     refused,
 )
@@ -59,7 +60,7 @@ class _Layers:
     def read(self, hf: Values) -> dict[str, Any]:
         given = hf.get("sliding_window_pattern") if self.own_positions else None  # not in Gemma 2
         period = given or self.period
-        usual = [_LOCAL if (i + 1) % period else _GLOBAL for i in range(hf["num_hidden_layers"])]
+        usual = [_LOCAL if (i + 1) % period else _GLOBAL for i in range(n_layers(hf))]
         kinds = layer_kinds(hf, usual, known=(_LOCAL, _GLOBAL))
         window, ropes = hf.get("sliding_window", _WINDOW) or 0, self._positions(hf)
         if _GLOBAL not in kinds:

@@ -13,6 +13,7 @@ from regard.huggingface.convert.fields import (
     Rope,
     Values,
     layer_kinds,
+    n_layers,
 )
 from regard.models.pattern import expand, fold
 
@@ -31,10 +32,10 @@ class _WindowOfLayers:
     """Qwen's window, in some of the layers."""
 
     def read(self, hf: Values) -> dict[str, Any]:
-        n_layers = hf["num_hidden_layers"]
         window = hf.get("sliding_window", 4096) if hf.get("use_sliding_window") else None
         full = hf.get("max_window_layers", 28)
-        usual = ["full_attention" if i < full else "sliding_attention" for i in range(n_layers)]
+        numbers = range(n_layers(hf))
+        usual = ["full_attention" if i < full else "sliding_attention" for i in numbers]
         kinds = layer_kinds(hf, usual, known=("full_attention", "sliding_attention"))
         windows = [(window or 0) if kind == "sliding_attention" else 0 for kind in kinds]
         if len(set(windows)) == 1:

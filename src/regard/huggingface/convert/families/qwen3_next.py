@@ -26,6 +26,7 @@ from regard.huggingface.convert.fields import (
     Rope,
     Values,
     layer_kinds,
+    n_layers,
     refused,
 )
 from regard.models.config import DecoderConfig, TransformerConfig
@@ -47,7 +48,7 @@ class _Dense:
     def read(self, hf: Values) -> dict[str, Any]:
         experts, step = hf.get("num_experts", 512), hf.get("decoder_sparse_step", 1)
         dense = hf.get("mlp_only_layers") or ()
-        for i in range(hf["num_hidden_layers"]):
+        for i in range(n_layers(hf)):
             if experts and i not in dense and not (i + 1) % step:
                 raise UserError(
                     f"{WHERE}: num_experts = {experts}: layer {i} is a mixture of experts, which "
@@ -64,7 +65,7 @@ class _Layers:
 
     def read(self, hf: Values) -> dict[str, Any]:
         period = hf.get("full_attention_interval") or 4
-        usual = [_LINEAR if (i + 1) % period else _FULL for i in range(hf["num_hidden_layers"])]
+        usual = [_LINEAR if (i + 1) % period else _FULL for i in range(n_layers(hf))]
         kinds = layer_kinds(hf, usual, known=(_LINEAR, _FULL))
         if _FULL not in kinds:
             raise refused("layer_types", _LINEAR, f"{_FULL} in some layer")

@@ -22,7 +22,8 @@ class _DecoderLayers:
     """Number of decoder layers; null: the number of encoder layers."""
 
     def read(self, hf: Values) -> dict[str, Any]:
-        return {"decoder.n_layers": hf.get("num_decoder_layers") or hf["num_layers"]}
+        given = hf.get("num_decoder_layers")
+        return {"decoder.n_layers": hf["num_layers"] if given is None else given}
 
     def write(self, options: Values) -> dict[str, Any]:
         return {"num_decoder_layers": options["decoder.n_layers"]}
