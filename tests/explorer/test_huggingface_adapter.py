@@ -21,7 +21,7 @@ from regard.explorer.head_scores import entropy
 from regard.explorer.huggingface.adapter import HuggingFaceModel, tokens_around, tokens_as_text
 from tiny import BIOGRAPHIES
 from tiny_explored import MAKERS, PAIRED, tiny_folder
-from tiny_folders import edit, gpt2_pieces, with_tokenizer
+from tiny_folders import END, bert_folder, edit, gpt2_pieces, with_tokenizer
 
 TEXT = "Ada Finch was born"
 ALL = pytest.mark.parametrize("family", MAKERS)
@@ -256,6 +256,16 @@ def test_an_encoder_decoder_without_what_it_writes_with_is_refused(tmp_path: Pat
 def test_a_broken_folder_is_refused(message: str, own: Path) -> None:
     BROKEN[message](own)
     assert message in refusal(own)
+
+
+def test_a_tokenizer_that_is_not_the_model_s_is_named_in_one_line(tmp_path: Path) -> None:
+    """Byte pairs, which transformers reads as a BERT's word pieces without an unk token."""
+    folder = bert_folder(tmp_path / "bert", gpt2_pieces())
+    with_tokenizer(folder, gpt2_pieces(), {"unk": END})
+    message = r"^hf:bert: its tokenizer can't read the text \(.*UNK.*\); choose another text"
+    with pytest.raises(UserError, match=message) as refused:
+        regard.look(HuggingFaceModel.load(folder), TEXT)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bart"])

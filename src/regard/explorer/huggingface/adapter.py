@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.generate import Prompts
-from regard.errors import UserError
+from regard.errors import UserError, first_line
 from regard.explorer.adapters import (
     MAX_GENERATED,
     require_characters,
@@ -275,10 +275,7 @@ class HuggingFaceModel:
 
     def _encode(self, text: str, second: str | None = None) -> tuple[dict[str, Tensor], int | None]:
         """Return the inputs for one text or two, and the position of the second text."""
-        try:
-            encoded = self.tokenizer(text, second, return_tensors="pt")
-        except (TypeError, UnicodeError):  # lone surrogates, from bytes that aren't UTF-8
-            raise UserError("the text isn't valid Unicode") from None
+        encoded = self._tokenized(text, second)
         self._require(encoded["input_ids"], "the text")
         taken = inspect.signature(self._body.forward).parameters
         inputs = {k: v.to(self.model.device) for k, v in encoded.items() if k in taken}
@@ -286,6 +283,24 @@ class HuggingFaceModel:
             return inputs, None
         texts = encoded.sequence_ids(0)
         return inputs, texts.index(1) if 1 in texts else None
+
+    def _tokenized(self, *texts: str | None, **target: str) -> Any:
+        """Return what the tokenizer makes of texts.
+
+        Raises:
+            UserError: they aren't valid Unicode, or have a character that it has no token for.
+        """
+        try:
+            return self.tokenizer(*texts, **target, return_tensors="pt")
+        except (TypeError, UnicodeError):  # lone surrogates, from bytes that aren't UTF-8
+            raise UserError("the text isn't valid Unicode") from None
+        except Exception as error:
+            if type(error) is not Exception:  # as the package tokenizers raises
+                raise
+            raise UserError(
+                f"hf:{self.name}: its tokenizer can't read the text ({first_line(error)}); choose "
+                "another text, or restore the tokenizer's files"
+            ) from None
 
     def _require(self, ids: Tensor, what: str) -> None:
         if not ids.numel():
@@ -304,7 +319,7 @@ class HuggingFaceModel:
     def _shifted(self, target: str) -> Tensor:
         """Return a target as the decoder's input, after the start token."""
         model: Any = self.model
-        labels = self.tokenizer(text_target=target, return_tensors="pt")["input_ids"]
+        labels = self._tokenized(text_target=target)["input_ids"]
         self._require(labels, "the second text")
         labels = labels.to(model.device)
         if hasattr(model, "prepare_decoder_input_ids_from_labels"):
