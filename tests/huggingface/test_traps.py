@@ -328,14 +328,18 @@ def test_derived_fields_of_t5_must_agree_with_the_one_that_says_both(field: dict
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_decoder_that_attends_in_both_directions_is_refused(family: str) -> None:
-    """transformers reads `is_causal` in the masks of all decoders, and of no encoder."""
+@pytest.mark.parametrize("value", [False, True, None])
+def test_a_model_that_attends_in_another_direction_is_refused(
+    family: str, value: bool | None
+) -> None:
+    """transformers reads `is_causal` in the masks of all models; null is false in decoders."""
     variant = next(iter(VARIANTS[family]))
-    hf = {**tiny(family, variant).config.to_dict(), "is_causal": False}
-    if family in ("bert", "roberta", "distilbert"):
+    hf = {**tiny(family, variant).config.to_dict(), "is_causal": value}
+    encoder, paired = family in ("bert", "roberta", "distilbert"), family in ("t5", "bart")
+    if not paired and bool(value) is not encoder:
         FAMILIES[family].read_config(hf)
         return
-    with pytest.raises(UserError, match=r"config\.json: is_causal = False"):
+    with pytest.raises(UserError, match=rf"config\.json: is_causal = {value}"):
         FAMILIES[family].read_config(hf)
 
 

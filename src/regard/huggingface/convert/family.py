@@ -23,6 +23,7 @@ from regard.huggingface.convert.fields import (
     Values,
     flat,
     nested,
+    refused,
 )
 from regard.models.attention_layers import SelfAttention
 from regard.models.builders import make_model
@@ -125,14 +126,22 @@ class Family:
         options: dict[str, Any] = {}
         hf = {**hf, **{name: hf[one] for one, name in self.other_names.items() if one in hf}}
         needed = [Required("model_type", self.model_type), Required("quantization_config", None)]
-        if self.config is not EncoderConfig:  # an encoder attends in both directions anyway
-            needed.append(Required("is_causal", True))
+        self._require_direction(hf)
         try:
             for entry in (*needed, *self.fields):
                 options |= entry.read(hf)
         except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
             raise UserError(f"{WHERE}: is damaged ({error}); restore it from a copy") from None
         return convert(nested(options), self.config, where=WHERE)
+
+    def _require_direction(self, hf: Values) -> None:
+        """Check that `is_causal`, which transformers applies to all layers, changes nothing."""
+        usual: tuple[bool | None, ...] = ()  # it would change one stack of an encoder–decoder
+        if self.config is not EncoderDecoderConfig:
+            usual = (False, None) if self.config is EncoderConfig else (True,)
+        if "is_causal" in hf and not any(hf["is_causal"] is value for value in usual):
+            supported = repr(usual[0]) if usual else "no is_causal"
+            raise refused("is_causal", hf["is_causal"], supported)
 
     def write_config(self, config: ModelConfig) -> Written:
         """Return the fields of config.json, and the options that it can't express."""
