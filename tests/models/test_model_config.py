@@ -3,10 +3,11 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from refusals import refusal
 from regard.attention.score_config import BigBirdConfig
-from regard.config import Config, convert
+from regard.config import LONGEST, Config, convert
 from regard.models.config import (
     DecoderConfig,
     EncoderDecoderConfig,
@@ -131,6 +132,24 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     for config, fields, reason in REFUSED:
         with refusal(msgspec.ValidationError, reason, f"{config.__name__} {fields}"):
             msgspec.convert(fields, config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("t5-bias", "max_distance"),
+        ("t5-bias", "buckets"),
+        ("relative-bias", "clip"),
+        ("shaw-vectors", "clip"),
+        ("learned", "offset"),
+    ],
+)
+def test_a_table_of_positions_has_no_more_entries_than_the_longest_sequence(
+    kind: str, field: str
+) -> None:
+    positions = {"kind": kind, field: LONGEST + 1}
+    with pytest.raises(msgspec.ValidationError, match=f"<= {LONGEST} "):
+        msgspec.convert({"positions": positions}, DecoderConfig)
 
 
 def test_a_config_survives_its_plain_form_and_says_its_kind() -> None:

@@ -4,7 +4,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.config import Config, Count, Positive
+from regard.config import LONGEST, Config, Positive
+
+Distance: TypeAlias = Annotated[int, Meta(ge=0, le=LONGEST)]
+"""A number of positions, of which a table has an entry for each."""
 
 
 class InputPositionsConfig(Config, frozen=True):
@@ -24,7 +27,7 @@ class AbsoluteConfig(InputPositionsConfig, frozen=True):
 class LearnedConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="learned"):
     """One learned vector per position."""
 
-    offset: Count = 0
+    offset: Distance = 0
     """Number of unused vectors before the first position: 2 in BART, pad + 1 in RoBERTa."""
 
 
@@ -45,23 +48,23 @@ ScalingFactor: TypeAlias = Annotated[float, Meta(ge=1)]
 class RelativeBiasConfig(Config, frozen=True, tag_field="kind", tag="relative-bias"):
     """A learned number per head and distance, added to the scores."""
 
-    clip: Count | None = None
+    clip: Distance | None = None
     """Largest distance with its own number. Default: no limit."""
 
 
 class ShawVectorsConfig(Config, frozen=True, tag_field="kind", tag="shaw-vectors"):
     """Learned vectors per distance, added to keys and values."""
 
-    clip: Count = 16
+    clip: Distance = 16
     """Largest distance with its own vectors."""
 
 
 class T5BiasConfig(Config, frozen=True, tag_field="kind", tag="t5-bias"):
     """A learned number per head and bucket of distances, added to the scores."""
 
-    buckets: Annotated[int, Meta(ge=2)] = 32
+    buckets: Annotated[int, Meta(ge=2, le=LONGEST)] = 32
     """Number of buckets; the first half holds one distance each, the others increasingly many."""
-    max_distance: Annotated[int, Meta(ge=2)] = 128
+    max_distance: Annotated[int, Meta(ge=2, le=LONGEST)] = 128
     """Distances from here on share the last bucket."""
     bidirectional: bool = False
     """Whether half of the buckets are for keys after the query, as in T5's encoder."""
