@@ -221,11 +221,13 @@ class Family:
             second = given.pop(copy, None)
             if second is not None and not torch.equal(given.setdefault(name, second), second):
                 dropped.append(copy)
-        given = _take_apart(_merge(given, self.aliases), self.fused(config))
+        given = _merge(given, self.aliases, "only models with one of both can be imported")
+        given = _take_apart(given, self.fused(config))
         if embedding not in given:
             raise _missing(embedding)
         model = self.model(config, given[embedding].shape[:1].numel())
-        given = _merge(given, table.tied(model))
+        untied = f"set tie_word_embeddings to false in {WHERE} if it is meant to be another"
+        given = _merge(given, table.tied(model), untied)
         part = "" if self.head_of(tensors) == self.head else "body."
         saved = {x: one for x, one in saved_tensors(model).items() if x.startswith(part)}
         needed = {name: None for ours in saved for name in table.stored(ours).names}
@@ -327,7 +329,9 @@ def _split(ours: str, tensor: Tensor, table: "_Table", model: nn.Module) -> tupl
     return tensor.split_with_sizes(rows)
 
 
-def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str, Tensor]:
+def _merge(
+    given: Mapping[str, Tensor], aliases: Mapping[str, str], remedy: str
+) -> dict[str, Tensor]:
     """Return tensors without aliases, which must be equal to the tensors they name."""
     merged = dict(given)
     for alias, name in aliases.items():
@@ -335,10 +339,7 @@ def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str,
             continue
         tensor = merged.pop(alias)
         if not torch.equal(merged.setdefault(name, tensor), tensor):
-            raise UserError(
-                f"{alias}: isn't {name}: set tie_word_embeddings to false in {WHERE} if it is "
-                "meant to be another"
-            )
+            raise UserError(f"{alias}: isn't {name}: {remedy}")
     return merged
 
 
