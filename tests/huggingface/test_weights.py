@@ -146,6 +146,17 @@ def test_layers_of_several_kinds_are_counted_before_they_are_listed(
         ALL[family].read_config(ALL[family].amend(hf, {}))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64])
+def test_weights_that_are_no_real_numbers_are_refused(dtype: torch.dtype) -> None:
+    """Such as quantized ones without their scales."""
+    name = "transformer.h.1.mlp.c_fc.weight"
+    tensors = tensors_of(tiny_gpt2())
+    tensors[name] = tensors[name].to(dtype)
+    kind = str(dtype).removeprefix("torch.")
+    with pytest.raises(UserError, match=f"^{name}: has dtype {kind}: save the model with float"):
+        read("gpt2", tensors)
+
+
 def test_a_model_is_not_built_of_more_layers_than_tensors() -> None:
     """Where a million layers took minutes."""
     for family, name, n_layers in [("gpt2", "n_layer", 10**6), ("t5", "num_layers", 10**6 + 2)]:

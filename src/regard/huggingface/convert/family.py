@@ -317,6 +317,11 @@ def _load(
         found, fitting = tuple(given[name].shape), tuple(stored.layout.save(part, config).shape)
         if found != fitting:
             raise UserError(f"{name}: has shape {found}, where {WHERE} makes it {fitting}")
+        if not given[name].is_floating_point():
+            dtype = str(given[name].dtype).removeprefix("torch.")
+            raise UserError(
+                f"{name}: has dtype {dtype}: save the model with floating-point weights"
+            )
     return torch.cat([stored.layout.load(given[name], config) for name in stored.names])
 
 
