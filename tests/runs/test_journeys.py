@@ -40,7 +40,8 @@ def test_replaced_questions_are_not_those_of_the_training(
 ) -> None:
     run, pairs, asked = questioned(tmp_path)
     assert api.evaluate(run, asked).in_training == 8
-    pairs.write_text("Where was Leo Finch born?\tRome\n" * 4, "utf-8")
+    names = "Leo Finch", "Mia Finch", "Leo Bell", "Mia Bell"
+    pairs.write_text("".join(f"Where was {name} born?\tRome\n" for name in names), "utf-8")
     for file in (asked, pairs):
         with pytest.warns(UserWarning, match=r"other than the first ones of .*pairs\.tsv; "):
             assert api.evaluate(run, file).in_training is None

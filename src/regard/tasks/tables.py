@@ -245,8 +245,11 @@ def _parse(file: TextFile, separator: str, *, quoted: bool) -> Iterator[Row]:
     A row of several lines in which a cell isn't closed by a quotation mark is bad: it may hold all
     rows that follow.
     """
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    parse = partial(csv.reader, delimiter=separator, quoting=quoting)
+    parse = partial(
+        csv.reader,
+        delimiter=separator,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+    )
     limit = csv.field_size_limit(2**31 - 1)  # a global setting, 128 KiB by default
     try:
         with open_text(file) as opened:
