@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import io
+import json
 import os
 import shlex
 import signal
@@ -245,6 +246,8 @@ def test_a_numbered_gpu_is_that_of_all_workers(
 # The process itself
 
 
+UNUSUAL = ["Käse", "two\nlines", "not UTF-8 \udcff"]
+"""Names of folders; the last one is a name in Latin-1, as Python reads it on Linux."""
 PRINT_CELLS = """
 import os, sys
 from regard.comparison import worker
@@ -254,18 +257,36 @@ worker.main()
 """
 
 
-@pytest.mark.slow
-def test_paths_are_utf_8_whatever_the_encoding_of_the_input() -> None:
-    """On Windows, Python reads a pipe in the encoding of the system."""
-    done = subprocess.run(
-        [sys.executable, "-c", PRINT_CELLS],
-        input="/tmp/Käse\n".encode(),
-        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
-        capture_output=True,
-        check=False,
+def test_each_request_is_one_line_of_ascii(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker and executor would lose step at the second line of a path."""
+    code = (
+        "with open(os.path.join(os.path.dirname(sys.argv[0]), 'requests'), 'ab', 0) as file:\n"
+        "    for line in sys.stdin.buffer:\n"
+        "        file.write(line)\n"
+        "        print(flush=True)"
     )
-    assert done.stderr.decode().splitlines() == [r"'/tmp/K\xe4se'"]
-    assert done.stdout.decode() == "/tmp/Käse\n"
+    fake_worker(tmp_path, monkeypatch, code)
+    cells = [tmp_path / name for name in UNUSUAL]
+    assert list(run_locally(cells, jobs=1, log=tmp_path / "log")) == cells
+    requests = (tmp_path / "requests").read_bytes().decode("ascii").splitlines()
+    assert [Path(json.loads(line)) for line in requests] == cells
+
+
+@pytest.mark.slow
+def test_paths_are_read_whatever_the_encoding_of_the_input() -> None:
+    """On Windows, Python reads a pipe in the encoding of the system."""
+    cells = [Path("/tmp", name) for name in UNUSUAL]
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINT_CELLS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
+    ) as process:
+        assert all(executors._Slot._request(process, cell) for cell in cells)
+        replies, printed = process.communicate()
+    assert replies == b""
+    assert printed.decode().splitlines() == [ascii(str(cell)) for cell in cells]
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])

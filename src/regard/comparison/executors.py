@@ -3,6 +3,7 @@
 An executor gets only the paths of cells; results are read from their folders.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -137,7 +138,7 @@ class _Slot:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(OSError):  # a broken pipe, EINVAL on Windows: its reply will be missing
-            process.stdin.write(f"{cell}\n".encode())
+            process.stdin.write(f"{json.dumps(str(cell))}\n".encode())
             process.stdin.flush()
         return bool(process.stdout.readline())
 

@@ -1,11 +1,12 @@
 """A worker process of the local executor: `python -m regard.comparison.worker`.
 
-It reads paths of cells from standard input, one a line, trains them, and writes the path of each
-that has ended. It exits with its parent.
+It reads paths of cells from standard input, each a line of JSON, trains them, and writes the line
+of each that has ended. It exits with its parent.
 """
 
 import ctypes
 import gc
+import json
 import os
 import signal
 import sys
@@ -32,7 +33,7 @@ def main() -> None:
 
     try:
         for line in requests:
-            train_cell(Path(line.rstrip("\n")))
+            train_cell(Path(json.loads(line)))
             print(line, end="", file=replies, flush=True)
     except (InterruptedTraining, KeyboardInterrupt):
         sys.exit(130)
