@@ -23,6 +23,7 @@ from regard.comparison.folder import (
 from regard.comparison.grid import CellSettings
 from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
+from regard.models.head_config import with_labels
 from regard.operations import OperationCounter
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe
@@ -224,6 +225,14 @@ def test_a_cell_is_named_by_all_that_its_weights_depend_on() -> None:
     ]
     assert len(set(names)) == len(names)
     assert cell_path(Path(), tiny_recipe(), CellSettings(device="cpu")) == names[0]
+
+
+def test_labels_are_no_part_of_the_name() -> None:
+    """A cell gets them from its examples, so only a trained one has them."""
+    recipe = find_recipe("classification")
+    labeled = structs.replace(recipe, head=with_labels(recipe.head, ("bad", "good")))
+    assert labeled != recipe
+    assert cell_path(Path(), labeled, SETTINGS) == cell_path(Path(), recipe, SETTINGS)
 
 
 def test_custom_code_is_part_of_the_name_and_of_the_folder(tmp_path: Path) -> None:
