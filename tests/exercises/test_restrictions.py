@@ -13,6 +13,10 @@ DIFFERENTIATED = {
     "grad": f"o.requires_grad_()\nreturn torch.autograd.grad({TO_SCALAR}, o)[0]",
     "backward": f"o.requires_grad = True\n{TO_SCALAR}.backward()\nreturn o.grad",
     "parameter": f"o = torch.nn.Parameter(o)\ntorch.autograd.backward({TO_SCALAR})\nreturn o.grad",
+    "inference": (
+        "with torch.inference_mode(False):\n    o = torch.nn.Parameter(o)\n"
+        f"    torch.autograd.backward({TO_SCALAR})\nreturn o.grad"
+    ),
     "enabled": f"with torch.enable_grad():\n    return torch.autograd.grad({TO_SCALAR}, o)[0]",
     "func.grad": f"return torch.func.grad(lambda o: {TO_SCALAR})(o)",
     "jacobian": f"return torch.autograd.functional.jacobian(lambda o: {TO_SCALAR}, o)",

@@ -81,9 +81,10 @@ def _no_autograd() -> Iterator[None]:
 
 
 def _differentiates(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    return func in _DERIVATIVES or (
-        func in _SWITCHES and kwargs.get("requires_grad", args[-1]) is not False
-    )
+    if func in _SWITCHES:
+        return kwargs.get("requires_grad", args[-1]) is not False
+    # No mode intercepts `torch.inference_mode(False)`, but later calls find autograd turned on.
+    return func in _DERIVATIVES or torch.is_grad_enabled()
 
 
 class _Excluded(TorchFunctionMode):
