@@ -70,6 +70,16 @@ def test_a_mechanism_that_can_not_be_built_is_listed_once() -> None:
     assert len(planned.combinations) == 2
 
 
+@pytest.mark.parametrize("values", [[0, 0.5], [0.5, 0]])
+def test_an_objective_of_another_model_is_refused_by_itself(values: list[float]) -> None:
+    shares = "objective.masked_tokens"
+    planned = plan_comparison(Grid(task="world", over={shares: values}))
+    assert planned.sweep.over == {shares: ("0.0",)}
+    (refused,) = planned.sweep.refused
+    assert refused.values == {shares: "0.5"}
+    assert "reads both ways" in refused.reason
+
+
 def test_too_short_a_context_is_refused_before_anything_runs() -> None:
     grid = tiny_grid(over={"model.context_length": [8, 16]})
     (refused,) = plan_comparison(grid).sweep.refused

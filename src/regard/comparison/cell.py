@@ -31,8 +31,8 @@ from regard.training.sources.choose import check_task, own_source
 
 VALIDATION = 2**32
 """Offset from a run's seed to that of its validation examples; larger than any recipe's seed."""
-MODEL_SECTIONS = ("model.", "head.", "task.")
-"""Fields that decide whether a model can be built."""
+MODEL_SECTIONS = ("model.", "head.", "task.", "objective.")
+"""Fields that decide whether a model can be built and learn its task."""
 CHECKED_VOCABULARY = 16
 """Vocabulary size of the models that are built only as a check."""
 
@@ -49,7 +49,7 @@ def split_refused(combinations: list[Combination]) -> tuple[list[Combination], l
     possible, refused = [], []
     for one in combinations:
         recipe = one.recipe
-        key = msgspec.json.encode([recipe.task, recipe.model, recipe.head])
+        key = msgspec.json.encode([recipe.task, recipe.model, recipe.head, recipe.objective])
         if key not in reasons:
             reasons[key] = _why_refused(recipe)
         if (reason := reasons[key]) is None:
