@@ -15,6 +15,7 @@ from regard.edits.lens import lens
 from regard.edits.metrics import read_pairs
 from regard.edits.page import Measured
 from regard.edits.paths import Paths, paths
+from regard.edits.table import text_table
 from regard.runs.run import Run
 from tiny import PEOPLE, Command, Outcome, refused, succeeded
 
@@ -115,3 +116,10 @@ def test_pairs_may_hold_line_separators(tmp_path: Path) -> None:
     file = tmp_path / "pairs.tsv"
     file.write_text("clean\tcorrupt\tright\twrong\na\u2028b\tc\tx\ty\n", encoding="utf-8")
     assert read_pairs(file).clean == ("a\u2028b",)
+
+
+def test_tables_have_no_minus_zero() -> None:
+    rows = [{"site": "decoder.0.heads.0", "effect": effect} for effect in (-0.0, -0.0004, -0.004)]
+    assert [line.split()[1] for line in text_table(rows).splitlines()[1:]] == [
+        *("0.000", "0.000", "-0.004")
+    ]

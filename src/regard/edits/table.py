@@ -45,4 +45,4 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return value if isinstance(value, str) else f"{value:.3f}"
+    return value if isinstance(value, str) else f"{value:z.3f}"  # z: no minus zero
