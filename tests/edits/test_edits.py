@@ -28,6 +28,7 @@ from regard.text.config import BytePairsConfig
 from regard.text.tokenizer import train_tokenizer
 from tiny import BIOGRAPHIES, refused
 from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run, off, require_refused
+from tiny_recurrent import padded
 
 SITE = "decoder.1.residual"
 perceiver = partial(family_run, "perceiver")
@@ -108,6 +109,24 @@ def test_each_edit_sets_what_it_says() -> None:
         with edited(run, edit):
             found = activations(run, inputs, [after])[after.name][0]
         assert off(found, projected) <= 1e-7, edit
+
+
+@pytest.mark.parametrize(
+    "family", ["decoder", "rnn, gru", "fixed-window", "encoder-decoder", "rnn-encoder-decoder"]
+)
+def test_the_last_token_of_a_padded_row_is_a_real_one(family: str) -> None:
+    run = family_run(family)
+    edit, rows = edits.zero("decoder.embedding", at="last"), padded([[1, 3, 5, 6, 7], [1, 4]])
+    source = padded([[1, 3, 5], [1, 4, 6]]) if "encoder" in family else ()
+    with torch.no_grad(), edited(run, edit):
+        _, together = run.model.body(*source, *rows)
+        alone = run.model.body(*(x[1:] for x in source), rows[0][1:, :2])
+    assert off(together[:2], alone) <= 1e-12
+    first = edits.zero(edit.site, at=0)
+    with torch.no_grad(), edited(run, first + edit):
+        both = run.model.body(*source, *rows)
+    with torch.no_grad(), edited(run, first), edited(run, edit):
+        assert off(run.model.body(*source, *rows), both) <= 1e-12
 
 
 @pytest.mark.parametrize("made", [partial(mechanism_run, "gated-deltanet"), perceiver])

@@ -10,6 +10,8 @@ Shapes: b rows, n tokens, d = d_model, h heads, q queries, k keys.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import wraps
+from inspect import signature
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -134,6 +136,8 @@ def intercept_places(
         for name, stack in stacks(model).items():
             changed.enter_context(_read_by(stack, readers[name]))
             changed.enter_context(_intercept_stack(name, stack, readers, hooks))
+        if isinstance(model.body, RecurrentDecoder | FixedWindowDecoder | RecurrentEncoderDecoder):
+            changed.enter_context(_read_lengths(model.body, readers["decoder"]))
         for parts in attention_layers(model):
             if any(_is_part(place, parts.place) for place in hooks):
                 changed.enter_context(_intercept_attention(parts, readers, hooks))
@@ -202,6 +206,21 @@ def _read_by(stack: Stack, reader: Reader) -> AbstractContextManager[None]:
     if grow is not None:
         methods["extend"] = extend
     return replaced(stack, **methods)
+
+
+def _read_lengths(body: nn.Module, reader: Reader) -> AbstractContextManager[None]:
+    """Pass the lengths of whole rows to the reader of a decoder whose `forward` ignores them."""
+    whole = body.forward
+    parameters = signature(whole)
+    name = "target_lengths" if isinstance(body, RecurrentEncoderDecoder) else "lengths"
+
+    @wraps(whole)  # keeps the signature, for a block in this one
+    def forward(*inputs: Tensor, **given: Tensor) -> Tensor:
+        with reader.reading(parameters.bind(*inputs, **given).arguments.get(name)):
+            hidden: Tensor = whole(*inputs, **given)
+        return hidden
+
+    return replaced(body, forward=forward)
 
 
 @contextmanager

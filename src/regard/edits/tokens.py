@@ -2,7 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -91,6 +92,16 @@ class Reader:
         self._followers = followers
         self._prompt: Prompt | None = None
         self._positions: Tensor | None = None
+        self._lengths: Tensor | None = None
+
+    @contextmanager
+    def reading(self, lengths: Int[Tensor, " b"] | None) -> Iterator[None]:
+        """Read rows of these lengths in the with block, which begin without a mask of padding."""
+        self._lengths = lengths
+        try:
+            yield
+        finally:
+            self._lengths = None
 
     def begin(self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None) -> None:
         """Read whole rows."""
@@ -112,7 +123,8 @@ class Reader:
     ) -> None:
         """Read new tokens after `before` others; the first tokens of a row are its prompt."""
         if not before.any():
-            self.begin(input_ids, None if attention_mask is None else attention_mask.sum(1))
+            lengths = self._lengths if attention_mask is None else attention_mask.sum(1)
+            self.begin(input_ids, lengths)
         new = torch.arange(input_ids.shape[1], device=input_ids.device)
         positions = before[:, None] + new
         # Positions beyond the limit are clamped: such rows are computed, too, but never used.
