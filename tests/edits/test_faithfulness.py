@@ -69,3 +69,13 @@ def test_sites_without_an_effect_have_no_faithfulness() -> None:
     decoder_layer(run, 0).self_attention.o_proj.weight.data[:, :4] = 0
     with pytest.raises(UserError, match="the same with all sites and with none"):
         faithfulness(run, TEXT, OTHER, metric=METRIC, sites=["decoder.0.heads.0"])
+
+
+def test_a_site_named_twice_is_one_site() -> None:
+    run, names = mechanism_run("softmax"), ["decoder.0.heads.0", "decoder.1.heads.1"]
+    once, twice = (
+        faithfulness(run, TEXT, OTHER, metric=METRIC, sites=sites)
+        for sites in (names, [*names, names[0]])
+    )
+    assert twice.rows() == once.rows()
+    assert twice.cpr == once.cpr

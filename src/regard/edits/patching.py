@@ -88,7 +88,7 @@ def cells_of(run: Run, chosen: str | Sequence[str], pairs: Sequence[Pair]) -> li
     known = all_sites(run)
     if not isinstance(chosen, str):
         by_name = {site.name: site for site in known}
-        return [Cell(require_vectors(find_site(by_name, name))) for name in chosen]
+        return [Cell(require_vectors(find_site(by_name, name))) for name in dict.fromkeys(chosen)]
     parts, heads = PARTS[chosen], chosen == "heads"
     of_kind = [s for s in known if s.part in parts and (s.head is not None) == heads]
     of_kind = [s for s in of_kind if ".residual." not in s.name]
