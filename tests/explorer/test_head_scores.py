@@ -122,6 +122,14 @@ def test_a_text_twice() -> None:
     assert scores["induction"].tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("size", [0, 0.03, 4])
+def test_a_causal_head_is_one_whatever_its_weights_add_up_to(size: float) -> None:
+    """Those of sigmoid attention give any sum, and a token may attend to nothing."""
+    assert patterns(size * pointing([0, 0, 1, 2, 3, 4]), TEXT)["causal"] == 1
+    half = size * pointing([1, 2, 3, 3, 4, 5])
+    assert patterns(half, TEXT)["causal"] == (0.5 if size else 1)
+
+
 def test_a_sink_gets_the_weight_of_all_behind_it() -> None:
     weights = pointing([0, 0, 2, 2, 2, 2])
     assert sink(weights) == pytest.approx(2 / N)

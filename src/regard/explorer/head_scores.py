@@ -161,7 +161,7 @@ def patterns(weights: Weights, tokens: TokenInfo) -> Mapping[str, Scores]:
         "punctuation": among(weights, tokens.punctuation.expand(weights.shape[-2:])),
         "same token": among(weights, same_token(tokens.ids)),
         "induction": among(weights, after_same_token(tokens.ids)),
-        "causal": weights.tril().sum(-1).mean(-1),
+        "causal": 1 - normalized(weights).triu(1).sum(-1).mean(-1),
     }
 
 
@@ -172,6 +172,15 @@ def shares(record: AttentionRecord) -> Float[Tensor, "batch heads queries keys"]
     sizes = record.weights.abs()
     total = sizes.sum(-1, keepdim=True)
     return torch.where(total > 0, sizes / total, 0.0)
+
+
+def normalized(weights: Weights) -> Weights:
+    """Return A / Σ A of each row; rows without weight stay 0.
+
+    Rows of A sum to 1, but for sigmoid, softmax-one and stick-breaking.
+    """
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total > 0, weights / total, 0.0)
 
 
 def at_distance(weights: Weights, offset: int) -> Scores:
@@ -223,12 +232,9 @@ def sink(weights: Weights, key: int = 0) -> Scores:
 def entropy(weights: Weights, *, causal: bool) -> Scores:
     """Return −Σ P ln P of P = A / Σ A, averaged over queries, as a share of uniform attention's.
 
-    Uniform attention has entropy ln n, or the mean of ln(i + 1) if causal. Rows of A sum to 1, but
-    for sigmoid, softmax-one and stick-breaking.
+    Uniform attention has entropy ln n, or the mean of ln(i + 1) if causal.
     """
-    total = weights.sum(-1, keepdim=True)
-    weights = torch.where(total > 0, weights / total, 0.0)
-    found = torch.special.entr(weights).sum(-1).mean(-1)
+    found = torch.special.entr(normalized(weights)).sum(-1).mean(-1)
     n = weights.shape[-1]
     seen = torch.arange(1, n + 1, device=weights.device, dtype=weights.dtype)
     largest = seen.log().mean() if causal else seen[-1].log()
