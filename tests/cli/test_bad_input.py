@@ -91,6 +91,7 @@ MISTAKES = {
         (f"{QUESTIONS} --device abacus", "--device abacus: "),
         (f"{TEXT} --device abacus", "--device abacus: "),
         ("train text '' --out new", "a file's name is empty"),
+        ("train text text.txt --out new\udcff", "new?: its name isn't valid UTF-8"),
         ("pretrain text.txt --out ''", "--out': is empty; name a file or folder"),
         ("generate '' Ada", "RUN': is empty; name a file or folder"),
         (f"{TEXT} model.n_layers = 1", "write section.field=value without spaces"),

@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 
 
 class NamedPath(click.Path):
-    """A path that isn't empty, as an unset variable of the shell is: that is the current folder."""
+    """A path in UTF-8 that isn't empty, as an unset variable is: that is the current folder."""
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
         if not str(value):
             self.fail("is empty; name a file or folder", param, ctx)
-        return Path(os.fsdecode(super().convert(value, param, ctx)))
+        path = os.fsdecode(super().convert(value, param, ctx))
+        try:
+            path.encode()
+        except UnicodeEncodeError:  # JSON and safetensors can't name it
+            shown = path.encode(errors="replace").decode()
+            raise UserError(f"{shown}: its name isn't valid UTF-8; choose another") from None
+        return Path(path)
 
 
 class OutputFile(NamedPath):
