@@ -64,6 +64,11 @@ class ExecutionEnvironment:
         """Whether weights and products are float64."""
         return self.dtype == torch.float64
 
+    @property
+    def precision(self) -> str:
+        """The name of the precision, such as bfloat16."""
+        return str(self.dtype).removeprefix("torch.")
+
     def autocast(self) -> AbstractContextManager[None]:
         """Return a context of matrix products in this environment's precision."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype == torch.bfloat16)
@@ -77,7 +82,7 @@ class ExecutionEnvironment:
             "machine": f"{platform.machine()} {platform.system()}",
             "processor": processor_name(self.device),
             "device": str(self.device),
-            "precision": str(self.dtype).removeprefix("torch."),
+            "precision": self.precision,
             "threads": torch.get_num_threads(),
             "cores": os.cpu_count() or 1,
         }

@@ -249,6 +249,12 @@ def test_a_calibration_of_other_weights_is_refused(regard: Command, folder: Path
     refused(regard("ask", "run", "Who?"), "other weights", "calibrate")
 
 
+def test_a_calibration_is_of_one_precision(regard: Command) -> None:
+    calibrate(regard)
+    for command in (["ask", "run", "Who?"], ["evaluate", "run", "new.tsv"]):
+        refused(regard(*command, "--precision", "bfloat16"), "in float32, not bfloat16")
+
+
 def test_a_calibration_with_an_index_needs_it(regard: Command, folder: Path) -> None:
     (folder / "run/corpus.index").unlink()
     succeeded(regard("index", "text.txt", "--out", "a.index"))

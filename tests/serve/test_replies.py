@@ -58,11 +58,12 @@ def calibrate(run: Path) -> None:
 
 def replied(run: Path, examples: Sequence[Example]) -> object:
     loaded = Run.load(run)
+    environment = loaded.environment()
     (reply,) = answer(
         loaded,
         examples,
-        loaded.environment(),
-        calibration=load_calibration(run),
+        environment,
+        calibration=load_calibration(run, environment),
         index=open_run_index(loaded),
     )
     return reply

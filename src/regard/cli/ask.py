@@ -83,11 +83,14 @@ def ask(
     if history is not None:
         loaded = loaded.with_history(read_history(history))
     searched = open_run_index(loaded, index)
+    environment = loaded.environment(precision)
+    # A calibration is of single questions.
+    calibration = None if history else load_calibration(run, environment)
     replies = answer(
         loaded,
         examples,
-        loaded.environment(precision),
-        calibration=None if history else load_calibration(run),  # it is of single questions
+        environment,
+        calibration=calibration,
         index=searched,
     )
     for reply in replies:

@@ -240,7 +240,7 @@ def evaluate(
             environment,
             paraphrases=paraphrases,
             seed=seed,
-            calibration=None if as_edits(edit).edits else load_calibration(run.path),
+            calibration=None if as_edits(edit).edits else load_calibration(run.path, environment),
             index=open_run_index(run),
         )
         return replace(scored, in_training=count_trained(run, questions))

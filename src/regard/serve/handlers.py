@@ -195,13 +195,14 @@ def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[
         raise UserError(f"{model.name}: Hugging Face models don't answer here; choose a run")
     require_answering(model)
     edits, model = edits_of(request), replace(model, path=folder)
-    calibration = None if edits.edits else load_calibration(folder)
+    environment = model.environment()
+    calibration = None if edits.edits else load_calibration(folder, environment)
     expected = (request.expected or "").strip() or None
     with edited(model, edits):
         (reply,) = answer(
             model,
             [Example(text=request.text.strip(), answer=expected, where="question")],
-            model.environment(),
+            environment,
             calibration=calibration,
             index=open_run_index(model),
         )

@@ -33,7 +33,7 @@ from regard.uncertainty.signals import (
     measure,
 )
 
-FORMAT = "regard calibration 2"
+FORMAT = "regard calibration 3"
 FILE = "calibration.json"
 """Name of the calibration file in a run's folder."""
 SUBJECTS = 8
@@ -48,6 +48,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     weights: str
     """Hash of the weights that gave the answers."""
+    precision: str
+    """Precision of the matrix products that gave them."""
     index: str | None
     """Fingerprint of the corpus whose counts are signals."""
     config: SignalConfig
@@ -113,6 +115,7 @@ def calibrate_run(
     combination, guarantee = calibrate(matrix, correct, max_error=max_error, level=level, seed=seed)
     return Calibration(
         weights=weights_hash(run.path),
+        precision=environment.precision,
         index=index.fingerprint if index else None,
         config=config,
         signals=chosen,
@@ -231,11 +234,11 @@ def save_calibration(run: Path, calibration: Calibration) -> Path:
     return path
 
 
-def load_calibration(run: Path) -> Calibration | None:
+def load_calibration(run: Path, environment: ExecutionEnvironment) -> Calibration | None:
     """Return the calibration of a run, if there is one.
 
     Raises:
-        UserError: the file is damaged, or made with other weights.
+        UserError: the file is damaged, or made with other weights or in another precision.
     """
     path = run / FILE
     repeat = "repeat regard calibrate, or delete the file"
@@ -249,6 +252,11 @@ def load_calibration(run: Path) -> Calibration | None:
         raise UserError(f"{path}: has format {found.format!r}, not {FORMAT!r}; {repeat}")
     if found.weights != weights_hash(run):
         raise UserError(f"{path}: was made with other weights than the run's; {repeat}")
+    if found.precision != environment.precision:
+        raise UserError(
+            f"{path}: is of answers in {found.precision}, not {environment.precision}; answer with "
+            f"--precision {found.precision}, or {repeat}"
+        )
     return found
 
 
