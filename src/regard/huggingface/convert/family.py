@@ -27,13 +27,7 @@ from regard.huggingface.convert.fields import (
 )
 from regard.models.attention_layers import SelfAttention
 from regard.models.builders import make_model
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-    EncoderDecoderConfig,
-    ModelConfig,
-    TransformerConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, TransformerConfig
 from regard.models.head_config import (
     EmbeddingHeadConfig,
     HeadConfig,
@@ -374,10 +368,8 @@ def _put_together(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor
 
 def _require_layers(config: ModelConfig, n_tensors: int) -> None:
     """Check that there are as many tensors as layers, before a model of these is built."""
-    if isinstance(config, EncoderDecoderConfig):
-        n_layers = config.encoder.n_layers + config.decoder.n_layers
-    else:
-        n_layers = config.n_layers if isinstance(config, TransformerConfig) else 0
+    options = flat(msgspec.to_builtins(config))
+    n_layers = sum(n for name, n in options.items() if name.endswith("n_layers"))
     if n_layers > n_tensors:
         raise UserError(
             f"{WHERE}: describes {n_layers} layers, and there are only {n_tensors} tensors; "
