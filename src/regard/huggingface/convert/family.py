@@ -131,7 +131,7 @@ class Family:
     def _require_direction(self, hf: Values) -> None:
         """Check that `is_causal`, which transformers applies to all layers, changes nothing."""
         usual: tuple[bool | None, ...] = ()  # it would change one stack of an encoder–decoder
-        if self.config is not EncoderDecoderConfig:
+        if self.config in (EncoderConfig, DecoderConfig):
             usual = (False, None) if self.config is EncoderConfig else (True,)
         if "is_causal" in hf and not any(hf["is_causal"] is value for value in usual):
             supported = repr(usual[0]) if usual else "no is_causal"
