@@ -15,7 +15,6 @@ from regard.data.causal import (
     CausalDataset,
     CausalExample,
     Documents,
-    ScoredDocuments,
     SpanCorruption,
     corrupt_span,
 )
@@ -138,8 +137,8 @@ def test_pieces_predict_every_token_but_the_first_once(
     assert 2 <= len(cut[-1]) <= block + 1
 
 
-def test_an_evaluation_predicts_every_token_once_after_a_prefix() -> None:
-    dataset = ScoredDocuments([list(range(10))], RowFormat(4, PAD, prefix=(99,)))
+def test_every_token_is_predicted_once_after_a_prefix() -> None:
+    dataset = Documents([list(range(10))], RowFormat(4, PAD, prefix=(99,)))
     labels = [dataset.collate([example]).labels.flatten() for example in examples_of(dataset)]
     assert [i for row in labels for i in row.tolist() if i != IGNORE] == list(range(10))
 

@@ -41,9 +41,10 @@ def labels_of(ids: Ids, targets: Sequence[bool]) -> Ids:
 
 
 class Documents(CausalDataset):
-    """Documents, in pieces that fit the context length; every token but the first is predicted.
+    """Documents, in pieces that fit the context length; every token is predicted once.
 
-    Each piece begins with the last token of the one before; `end` is appended as far as it fits.
+    Each piece begins with the last token of the one before, which is no target again; `end` is
+    appended as far as it fits. The first token of a document is predicted from the prefix of a row.
     """
 
     def __init__(
@@ -62,13 +63,6 @@ class Documents(CausalDataset):
         super().__init__([ids for _, ids in pieces], format)
         self.begins = [begins for begins, _ in pieces]
         """Whether each piece begins a document."""
-
-    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
-        return predict_all(self.rows[index])
-
-
-class ScoredDocuments(Documents):
-    """Documents of an evaluation: no piece predicts the last token of the one before again."""
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         ids = self.rows[index]

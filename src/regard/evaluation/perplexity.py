@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from regard.data import IGNORE
 from regard.data.batch import Dataset, evaluation_batches
-from regard.data.causal import ScoredDocuments
+from regard.data.causal import Documents
 from regard.data.windows import VALIDATION_TOKENS, HeldOutWindows
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
@@ -103,14 +103,14 @@ def text_perplexity(
     return _score(losses, counts, characters)
 
 
-def text_dataset(run: Run, documents: Sequence[Document]) -> ScoredDocuments:
+def text_dataset(run: Run, documents: Sequence[Document]) -> Documents:
     """Return documents as a run reads them, in pieces of the context length.
 
     Raises:
         UserError: a document can't be encoded.
     """
     end = run.template.document.suffix if run.recipe.data.documents != "files" else ()
-    return ScoredDocuments(encode_documents(run.tokenizer, documents), run.row_format, end=end)
+    return Documents(encode_documents(run.tokenizer, documents), run.row_format, end=end)
 
 
 def held_out_perplexity(

@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.corpus.index import can_index
 from regard.data.batch import Dataset, WeightedDataset
-from regard.data.causal import Clozes, Documents, Questions, ScoredDocuments, SpanCorruption
+from regard.data.causal import Clozes, Documents, Questions, SpanCorruption
 from regard.data.masked import MaskedTokens, mask_all, mask_tokens
 from regard.data.windows import TokenStream, Windows
 from regard.errors import UserError
@@ -145,7 +145,7 @@ def _datasets(
         pairs = encode_training(run, questions) if questions else ()
         asked = Questions(pairs, run.row_format.whole_rows)
         training = objective_datasets(run, texts, kept, asked, questions)
-        held_out = [one.dataset for one in text_datasets(run, others, ScoredDocuments)]
+        held_out = [one.dataset for one in text_datasets(run, others)]
     if not all(len(one.dataset) for one in training):
         raise UserError(f"{documents[0].where}: is too short to learn from")
     return Datasets(training=training, held_out=held_out, indexed=indexed, questions=questions)
@@ -189,13 +189,8 @@ def objective_datasets(
     return datasets
 
 
-def text_datasets(
-    run: Run, ids: Sequence[list[int]], kind: type[Documents] = Documents
-) -> list[WeightedDataset]:
-    """Return the datasets made of documents alone, each objective's with its share.
-
-    `kind` is that of next-token prediction.
-    """
+def text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
+    """Return the datasets made of documents alone, each objective's with its share."""
     objective, format = run.recipe.objective, run.row_format
     n, share, special = format.max_tokens, objective.masking, run.tokenizer.special
     parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
@@ -204,7 +199,7 @@ def text_datasets(
         end = run.template.document.suffix
         affixes = len(format.prefix) + len(end)
         several = [text for text in ids if affixes + len(text) > 1]  # one has nothing to predict
-        texts = kind(several, format, end=end)
+        texts = Documents(several, format, end=end)
         datasets.append(WeightedDataset(texts, objective.next_token))
     if objective.span_corruption:
         corrupted = SpanCorruption(ids, format, mask=special.require("mask"))
