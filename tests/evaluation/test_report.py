@@ -30,7 +30,7 @@ from regard.evaluation.report import (
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions
-from regard.text.config import CharactersConfig
+from regard.text.config import BytePairsConfig, CharactersConfig
 from regard.text.tokenizer import train_tokenizer
 from tiny_edited import family_run
 
@@ -160,6 +160,15 @@ def test_the_view_of_a_conversation_has_its_history(trained: Path) -> None:
     row = encode_questions(run.template, [asked], run.recipe.model.context_length)[0]
     read = run.template.open_answer(row)
     assert one["keys"] == [run.tokenizer.decode([i]) for i in read][-LONGEST:]
+
+
+def test_tokens_within_a_character_are_told_apart() -> None:
+    recipe = override(RECIPES["text"], ["model.d_model=16", "model.context_length=128"])
+    tokenizer = train_tokenizer(BytePairsConfig(size=300), [QUESTION])
+    model = Run.new(Path("runs/tiny"), recipe, tokenizer, {})
+    inside = attention_view(model, answer(question="é?"), ExecutionEnvironment.choose("cpu"))
+    data = json.loads(re.search(r'application/json">(.*?)</script>', inside)[1])  # type: ignore[index]
+    assert "\ufffd" not in data["panels"][0]["maps"][0]["keys"]
 
 
 def test_a_model_without_attention_has_no_view() -> None:

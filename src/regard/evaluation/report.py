@@ -276,5 +276,5 @@ def attention_of(
     template = run.template.with_history(history)
     ids = template.open_answer(template.prompt.around(run.tokenizer.encode(answer.question)))
     records = capture_attention(run.model, torch.tensor([ids], device=environment.device))
-    maps = gather_maps(records, [run.tokenizer.decode([i]) for i in ids])
+    maps = gather_maps(records, list(map(run.tokenizer.token_text, ids)))
     return Panel(run.path.name, tuple(end_of(one, LONGEST) for one in maps), answer.question)
