@@ -361,6 +361,22 @@ def test_axe_finds_nothing(browser: "Browser", tmp_path: Path, scheme: Scheme) -
             assert violations(page, without=["page-has-heading-one"]) == [], name
 
 
+def test_wide_letters_are_not_cut(browser: "Browser", tmp_path: Path) -> None:
+    view = tiny_view(("COMMAND", "WWWWWW", "a", "it"))
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        sides = "(of) => of.map((one) => [one.scrollWidth, one.clientWidth])"
+        for needed, given in page.locator(".queries .token").evaluate_all(sides):
+            assert needed <= given
+        button(page, "Heads").click()
+        for name in ("COMMAND", "WWWWWW"):
+            place = button(page, f"from “{name}”, position {int(name != 'COMMAND')}")
+            place.hover()  # in bold
+            frame, box = page.locator("svg[role=group]").bounding_box(), place.bounding_box()
+            assert frame is not None
+            assert box is not None
+            assert frame["x"] <= box["x"]
+
+
 def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path) -> None:
     """512 tokens: only the strongest lines, and it is said; each word still has its own."""
     view = tiny_view([f"t{i}" for i in range(512)], layers=1)

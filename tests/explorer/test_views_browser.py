@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from tiny_views import tiny_view
 
 from regard.config import override
 from regard.explorer.attention_maps import Panel, gather_maps
@@ -164,6 +165,19 @@ def test_on_a_phone_no_number_of_the_steps_is_cut(page: "Page", tmp_path: Path) 
         box = cell.bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= frame["x"] + frame["width"]
+
+
+def test_a_long_token_does_not_cover_the_steps(page: "Page", tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    tokens = ("a", "Kapitän" * 20, "b")
+    show(page, tiny_view(tokens).opening("step by step"), tmp_path, "Step by step")
+    key, first = page.locator("tbody tr:nth-child(2) > *").all()[:2]
+    box, number, frame = (one.bounding_box() for one in (key, first, page.locator(".view")))
+    assert box is not None
+    assert number is not None
+    assert frame is not None
+    assert box["x"] + box["width"] <= number["x"], "the key stays in view"
+    assert number["x"] + number["width"] <= frame["x"] + frame["width"]
 
 
 def test_of_two_sentences_the_shares_of_blocks_are_listed(page: "Page", tmp_path: Path) -> None:

@@ -364,8 +364,13 @@ function drawCells(map, of, valueText, space, state, say) {
   return make("div", {}, legend(map, head, state), grid, ...(head.blocks ? [sharesOf(head.blocks, map.signed)] : []));
 }
 
-// The width of the longest token, as far as it fits.
-const widthOf = (tokens, space) => Math.min(Math.max(...tokens.map((token) => token.length)) * 8 + 14, Math.floor(space / 3));
+// The width of the widest token, in bold as where it is lit, as far as it fits.
+function widthOf(tokens, space) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = "bold 13px system-ui, sans-serif";
+  const widths = tokens.map((token) => pen.measureText(token).width);
+  return Math.min(Math.ceil(Math.max(...widths)) + 14, Math.floor(space / 3));
+}
 
 // The share of weight within and between two texts.
 function sharesOf(shares, signed) {
@@ -552,7 +557,7 @@ function drawSteps(data, state, update, say) {
   const rowOf = (token, j) => {
     const gateOf = ([name, all]) => (all[j].length === 1 ? make("td", {}, number(all[j][0])) : cellOf(`${name} at ${quoted(token)}`, all[j]));
     return make("tr", {}, ...ordered(
-      make("th", { scope: "row", class: "token" }, `${j}: ${token}`),
+      make("th", { scope: "row", class: "token", title: token }, `${j}: ${token}`),
       columns.map(([name, all]) => cellOf(`${name} of ${quoted(token)}`, all[j])),
       steps.map((values) => make("td", {}, number(values[j]))),
       ...gates.map(gateOf),
