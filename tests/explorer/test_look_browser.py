@@ -377,6 +377,23 @@ def test_wide_letters_are_not_cut(browser: "Browser", tmp_path: Path) -> None:
             assert frame["x"] <= box["x"]
 
 
+def test_a_number_stays_behind_a_token_from_right_to_left(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    view = tiny_view(("שלום", "עולם", "a"))
+    with watched(browser, view.save(tmp_path / "look.html")) as page:
+        cells(page).focus()
+        text = page.get_by_role("status").evaluate_handle("(one) => one.firstChild")
+        left = """(text, part) => {
+          const range = new Range(), start = text.data.indexOf(part);
+          range.setStart(text, start);
+          range.setEnd(text, start + part.length);
+          return range.getBoundingClientRect().left;
+        }"""
+        word, number = (text.evaluate(left, part) for part in ("שלום", "(0)"))
+        assert word < number
+
+
 def test_many_tokens_are_drawn_within_bounds(browser: "Browser", tmp_path: Path) -> None:
     """512 tokens: only the strongest lines, and it is said; each word still has its own."""
     view = tiny_view([f"t{i}" for i in range(512)], layers=1)

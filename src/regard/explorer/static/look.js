@@ -920,5 +920,6 @@ function choice(name, options, chosen, act) {
 }
 
 const clamp = (x, n) => Math.min(Math.max(x, 0), n - 1);
-const quoted = (token) => `“${token}”`;
+// Letters from right to left are isolated: they would reverse the order of the words and numbers around them.
+const quoted = (token) => (/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(token) ? `“\u2068${token}\u2069”` : `“${token}”`);
 const shown = (x, digits = 4) => (Number.isFinite(x) ? x.toPrecision(digits) : x < 0 ? "−∞" : String(x));
