@@ -1,6 +1,7 @@
 """Heads as pictures."""
 
 import re
+import warnings
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -46,6 +47,16 @@ def test_layers_may_have_different_numbers_of_heads() -> None:
     assert "layer 0, head 3" in drawn
     assert "layer 1, head 1" in drawn
     assert "layer 1, head 2" not in drawn
+
+
+def test_a_long_token_leaves_room_for_the_weights() -> None:
+    long = "Kapitän" * 20
+    one = replace(shown(), queries=(long, *TOKENS[1:]), keys=(long, *TOKENS[1:]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = draw_map(one, 0, 0, ".svg").decode()
+    assert long not in drawn
+    assert drawn.count(f"{long[:23]}…") == 2, "beside a row, and below a column"
 
 
 def test_uniform_attention_is_visible_and_its_scale_is_named() -> None:

@@ -12,6 +12,8 @@ from regard.explorer.attention_maps import AttentionMap, Layer
 
 MOST_NAMED = 64
 """Largest number of tokens to label in a picture; more would be illegible."""
+MOST_CHARACTERS = 24
+"""Largest number of characters of a token's label."""
 
 Weights = Float[np.ndarray, "queries keys"]
 
@@ -72,11 +74,17 @@ def _draw(figure: Figure, axes: Sequence[Axes], maps: Sequence[Weights]) -> None
 
 
 def _name_queries(axes: Axes, one: AttentionMap) -> None:
-    axes.set_yticks(range(len(one.queries)), one.queries, parse_math=False)
+    axes.set_yticks(range(len(one.queries)), _labels(one.queries), parse_math=False)
 
 
 def _name_keys(axes: Axes, one: AttentionMap) -> None:
-    axes.set_xticks(range(len(one.keys)), one.keys, rotation=90, parse_math=False)
+    axes.set_xticks(range(len(one.keys)), _labels(one.keys), rotation=90, parse_math=False)
+
+
+def _labels(tokens: Sequence[str]) -> list[str]:
+    """Return the tokens, cut where a label would take the room of the weights."""
+    cut = MOST_CHARACTERS - 1
+    return [one if len(one) <= MOST_CHARACTERS else f"{one[:cut]}…" for one in tokens]
 
 
 def _separate(axes: Axes, one: AttentionMap) -> None:
