@@ -77,7 +77,7 @@ def test_an_edited_run_writes_line_by_line_what_generate_writes(
     edit = edits.steer("decoder.1.residual.feedforward", [3.0, -3.0] * 8, at="each-new")
     body = request_body(max_new_tokens=5, edit=edit.to_toml())
     *tokens, end = map(json.loads, page.post("/generate", json=body).text.splitlines())
-    assert all(set(line) == {"token", "name", "text", "candidates"} for line in tokens)
+    assert all(set(line) == {"token", "name", "before", "text", "candidates"} for line in tokens)
     assert "end" in end
     run = Run.load(runs[0])
     (text,) = generate(run, [TEXT], max_new_tokens=5, edit=edit)

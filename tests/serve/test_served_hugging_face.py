@@ -157,3 +157,17 @@ def test_what_a_model_lacks_is_refused(folder: Path) -> None:
     assert answer.json()["error"] == "gpt2: has no head that predicts the next token"
     answer = page.post("/look", json=request_body(text=TEXT, generated=[10**6]))
     assert "aren't in this model's vocabulary" in answer.json()["error"]
+
+
+def test_a_tokenizer_in_lower_case_keeps_the_prompt_apart_from_the_first_token(
+    tmp_path: Path,
+) -> None:
+    folder = tiny_folder(tmp_path / "gpt2", "gpt2", head=True)
+    place = folder / "tokenizer.json"
+    content = json.loads(place.read_text()) | {"normalizer": {"type": "Lowercase"}}
+    place.write_text(json.dumps(content))
+    body = {"model": 0, "text": "ADA was", "max_new_tokens": 2}
+    lines = client(f"hf:{folder}").post("/generate", json=body).text.splitlines()
+    first, second, _ = map(json.loads, lines)
+    assert first["before"] == "ada was"
+    assert second["before"] == first["text"]

@@ -132,7 +132,7 @@ def head_switches(model: Run | Adapter) -> list[dict[str, Any]]:
 def generate_lines(
     model: Run | Adapter, folder: Path, request: GenerateRequest
 ) -> Iterator[dict[str, Any]]:
-    """Yield each token with the text so far and the candidates, then the reason for the end.
+    """Yield each token with the text before and with it and the candidates, then why it ends.
 
     An edited model generates all tokens first, as other requests use the model between tokens. In
     the folder of a run are its weights, by which its compiled packages are found.
@@ -159,18 +159,22 @@ def _generated(adapter: Adapter, request: GenerateRequest) -> Iterator[dict[str,
         device=adapter.device,
     )
     ids: list[int] = []
+    before = prompt.text(0, ids, None)
     for new, logits in tokens:
         token = int(new)
         if token in prompt.stop_ids:
             yield {"end": "End of text."}
             return
         ids.append(token)
+        text = prompt.text(0, ids, None)
         yield {
             "token": token,
             "name": adapter.token_text(token),
-            "text": prompt.text(0, ids, None),
+            "before": before,
+            "text": text,
             "candidates": most_probable("next token", logits[0], adapter.token_text).candidates,
         }
+        before = text
     full = len(ids) == prompt.max_new_tokens
     yield {"end": "The context is full." if full else "Token limit reached."}
 

@@ -15,14 +15,13 @@ export function generatedText(section) {
   });
 
   // The text so far includes the prompt if that is continued. A character may need several tokens.
-  function add({ name, text: whole, candidates }, prompt) {
-    const before = last ? last.whole : whole.startsWith(prompt) ? prompt : "";
+  function add({ name, before, text: whole, candidates }) {
     let start = 0;
     while (start < before.length && before[start] === whole[start]) start++;
     if (last) last.token.textContent = whole.slice(last.start, start);
     else text.append(before);
     const token = make("button", { type: "button", "aria-label": `token “${name}”` }, whole.slice(start));
-    const step = last = { whole, start, token, name, candidates };
+    const step = last = { start, token, name, candidates };
     for (const event of ["mouseenter", "focus"]) token.addEventListener(event, () => show(step));
     text.append(token);
     section.hidden = false;

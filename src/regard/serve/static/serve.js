@@ -122,7 +122,7 @@ async function generateText() {
       if (line.error) throw new Error(line.error);
       if (line.end) { status.textContent = line.end; continue; }
       ids.push(line.token);
-      generated.add(line, text);
+      generated.add(line);
       follow();
     }
   } catch (reason) {
