@@ -179,10 +179,10 @@ def test_more_beams_than_continuations_give_what_there_is() -> None:
 def test_a_vocabulary_of_one_token_has_one_continuation() -> None:
     model = tiny_model(vocabulary=1)
     assert search_ids(model, [[0]], beams=2, max_new_tokens=3, n_best=2) == [
-        [Beam([0, 0, 0], 0.0, 0.0, stopped=False)]
+        [Beam([0, 0, 0], 0.0, 0.0)]
     ]
     stopping = search_ids(model, [[0]], beams=2, max_new_tokens=3, stop_ids=(0,), n_best=2)
-    assert stopping == [[Beam([], 0.0, 0.0, stopped=True)]]
+    assert stopping == [[Beam([], 0.0, 0.0, stop_id=0)]]
 
 
 # How it is found

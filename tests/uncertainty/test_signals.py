@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from logits import LargestLogits, with_large_vocabulary
 from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import index_documents
+from regard.decoding.beam_search import beam_search
+from regard.decoding.generate import generate
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
 from regard.models.builders import LOGIT_BYTES
@@ -117,6 +119,9 @@ def test_the_text_of_the_template_is_no_part_of_an_answer(trained: Path, suffix:
     run.template = Template(TemplateConfig(completion="{sep}{answer}" + suffix), run.tokenizer)
     (one,) = answers(run, ASKED[:1], SignalConfig(samples=2))
     assert one.answered == "Rome".removesuffix(suffix.partition("{")[0])
+    assert generate(run, ASKED[:1]) == [one.answered]
+    [[best]] = beam_search(run, ASKED[:1], num_beams=2)
+    assert best.text == one.answered
 
 
 @pytest.mark.parametrize(

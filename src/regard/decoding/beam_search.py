@@ -133,8 +133,13 @@ class Beam:
     """Sum over all new tokens, including the stop token, in nats."""
     score: float
     """The log-probability / length**penalty."""
-    stopped: bool
-    """Whether one of the stop ids was reached."""
+    stop_id: int | None = None
+    """The stop id that was reached, if any."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether one of the stop ids was reached."""
+        return self.stop_id is not None
 
 
 @torch.inference_mode()
@@ -265,8 +270,9 @@ def _listed(finished: Hypotheses, n_best: int, stop_ids: Sequence[int]) -> list[
 
 def _beam(ids: list[int], log_probability: float, score: float, stop_ids: Sequence[int]) -> Beam:
     ids = ids[: ids.index(-1)] if -1 in ids else ids
-    stopped = ids[-1] in stop_ids
-    return Beam(ids[:-1] if stopped else ids, log_probability, score, stopped)
+    if ids[-1] in stop_ids:
+        return Beam(ids[:-1], log_probability, score, ids[-1])
+    return Beam(ids, log_probability, score)
 
 
 # Texts
@@ -325,7 +331,11 @@ def beam_search(
         )
     return [
         [
-            Continuation(encoded.text(row, beam.ids, stop_string), beam.log_probability, beam.score)
+            Continuation(
+                encoded.text(row, beam.ids, stop_string, beam.stop_id),
+                beam.log_probability,
+                beam.score,
+            )
             for beam in best
         ]
         for row, best in enumerate(found)

@@ -5,7 +5,7 @@ samples depend on the seed and the row alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from regard.errors import NonFiniteError, UserError, require_list
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.text.corpus import Document
+from regard.text.template import Affixes
 from regard.text.tokenizer import encode_documents
 
 
@@ -57,9 +58,17 @@ class Prompts:
     stop_ids: Sequence[int]
     decode: Callable[[Sequence[int]], str]
     """Returns the text of ids."""
+    around_answer: Affixes = field(default_factory=Affixes)
+    """Ids of the template around an answer, of which the text has none."""
 
-    def text(self, row: int, new: Sequence[int], stop_string: str | None) -> str:
-        """Return the text of a row with its new tokens, up to the first stop string in those."""
+    def text(
+        self, row: int, new: Sequence[int], stop_string: str | None, stop_id: int | None = None
+    ) -> str:
+        """Return the text of a row with its new tokens, up to the first stop string in those.
+
+        `stop_id` is the stop id after the new tokens, if any.
+        """
+        new = self.around_answer.without_suffix(new, stop_id)
         before = self.decode(self.shown[row])
         text = self.decode([*self.shown[row], *new])
         end = text.find(stop_string, len(before)) if stop_string else -1
@@ -113,7 +122,14 @@ def encode_prompts(
         max_new_tokens=new_tokens,
         stop_ids=run.tokenizer.special.stop_ids,
         decode=run.tokenizer.decode,
+        around_answer=answer_affixes(run) if answers else Affixes(),
     )
+
+
+def answer_affixes(run: Run) -> Affixes:
+    """Return the ids of the template around an answer, or around the target of a source."""
+    is_target = isinstance(run.model, SequenceToSequence)
+    return run.template.target if is_target else run.template.completion
 
 
 def begin_answers(run: Run, rows: Sequence[list[int]]) -> tuple[Generator, list[list[int]]]:
@@ -363,7 +379,9 @@ def generate(
             sampling=sampling,
             device=run.device,
         )
-    return [encoded.text(row, new.ids, stop_string) for row, new in enumerate(generated)]
+    return [
+        encoded.text(row, new.ids, stop_string, new.stop_id) for row, new in enumerate(generated)
+    ]
 
 
 def generate_answers(

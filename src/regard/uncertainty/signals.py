@@ -26,13 +26,13 @@ from regard.data import IGNORE
 from regard.data.batch import evaluation_batches, lengths_of, pad_rows
 from regard.decoding.generate import (
     Generated,
+    answer_affixes,
     begin_answers,
     generate_answers,
     generate_ids,
 )
 from regard.decoding.sampling import Sampling
 from regard.environment import ExecutionEnvironment
-from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 from regard.text.corpus import Document
@@ -138,9 +138,7 @@ def measure(
 
 def decode_answer(run: Run, generated: Generated) -> str:
     """Return a generated answer as text, without the template's text behind it."""
-    is_target = isinstance(run.model, SequenceToSequence)
-    affixes = run.template.target if is_target else run.template.completion
-    ids = affixes.without_suffix(generated.ids, generated.stop_id)
+    ids = answer_affixes(run).without_suffix(generated.ids, generated.stop_id)
     return run.tokenizer.decode(ids).strip()
 
 
