@@ -126,7 +126,8 @@ def _decode(type_: type, value: Any) -> Any:
 def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
     path = re.sub(r"\[(\d+)\]", r".\1", field).split(".") if field else []
-    message = message[0].lower() + message[1:]
+    if message.startswith(("Expected ", "Integer ", "Invalid ", "Object ")):  # of msgspec itself
+        message = message[0].lower() + message[1:]
     if message.startswith("expected `"):
         return _explain(message, type_, values, path)
     if message.startswith("object contains unknown field"):
