@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 )
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds. [5]")
 @click.option("--out", type=options.PATH, help="Folder of the comparison.")
-@click.option("--recipe", help="Name of a recipe, or a TOML file. Default: the recipe of TASK.")
+@click.option(
+    "--recipe",
+    type=options.FILLED,
+    help="Name of a recipe, or a TOML file. Default: the recipe of TASK.",
+)
 @click.option(
     "--baseline",
     multiple=True,

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from regard.explorer.page import View
     from regard.runs.run import Run
 
-MODEL = options.together(options.TRUST_CODE, click.argument("model", metavar="RUN|hf:MODEL"))
+MODEL = options.together(
+    options.TRUST_CODE, click.argument("model", type=options.FILLED, metavar="RUN|hf:MODEL")
+)
 LOADING = options.together(
     click.option("--device", help="Device: auto, cpu, cuda, … [cpu]."),
     click.option(
@@ -45,12 +47,14 @@ LOADING = options.together(
     multiple=True,
     help="Head with exact scores [the one that opens].",
 )
-@click.option("--compare", help="Another RUN or hf:MODEL side by side.")
+@click.option("--compare", type=options.FILLED, help="Another RUN or hf:MODEL side by side.")
 @click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
-@click.option("--compare-text", help="Another text side by side.")
+@click.option("--compare-text", type=options.FILLED, help="Another text side by side.")
 @options.EDIT
 @click.option("--compare-edit", is_flag=True, help="Also show the model without the edit.")
-@click.option("--word", help="Word to compare between panels [first shared word].")
+@click.option(
+    "--word", type=options.FILLED, help="Word to compare between panels [first shared word]."
+)
 @LOADING
 def look(
     model: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.types import StringParamType
 
 from regard.errors import UserError, alternatives
 
@@ -28,6 +29,15 @@ class NamedPath(click.Path):
             shown = path.encode(errors="replace").decode()
             raise UserError(f"{shown}: its name isn't valid UTF-8; choose another") from None
         return Path(path)
+
+
+class FilledText(StringParamType):
+    """A name or text that isn't empty, as an unset variable of the shell is."""
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> str:
+        if not str(value):
+            self.fail("is empty; give a value", param, ctx)
+        return str(super().convert(value, param, ctx))
 
 
 class OutputFile(NamedPath):
@@ -80,6 +90,7 @@ class Choice(click.Choice[str]):
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+FILLED = FilledText()
 PATH = NamedPath()
 COUNT = click.IntRange(min=1)
 SEEDS = click.IntRange(0, 2**32 - 1)
@@ -98,7 +109,7 @@ FOLDER = NamedPath(file_okay=False)
 OUT = click.option("--out", type=PATH, required=True, help="Folder to create.")
 NEW = click.option("--out", type=NewFolder(), required=True, help="Folder to create.")
 JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")
-RECIPE = click.option("--recipe", help="Name of a recipe, or a TOML file.")
+RECIPE = click.option("--recipe", type=FILLED, help="Name of a recipe, or a TOML file.")
 SEED = click.option("--seed", type=SEEDS, help="Random seed.")
 SEED_0 = click.option("--seed", type=SEEDS, default=0, help="Random seed.")
 DEVICE_CPU = click.option("--device", default="cpu", help="Device: auto, cpu, cuda, …")

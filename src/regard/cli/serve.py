@@ -11,7 +11,7 @@ from regard.errors import UserError, require_packages
 
 @click.command()
 @options.TRUST_CODE
-@click.argument("models", nargs=-1, metavar="[RUN|hf:MODEL]...")
+@click.argument("models", nargs=-1, type=options.FILLED, metavar="[RUN|hf:MODEL]...")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),

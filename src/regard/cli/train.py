@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TOKENIZER = click.option(
     "--tokenizer",
+    type=options.FILLED,
     metavar="KIND[:SIZE]|RUN|hf:PATH",
     help="Tokenizer to train: characters, words or byte-pairs:SIZE; or one of a run or Hugging "
     "Face folder.",
@@ -98,6 +99,7 @@ def pretrain(
 @click.option(
     "--from",
     "parent",
+    type=options.FILLED,
     metavar="RUN|hf:PATH",
     required=True,
     help="Pretrained run, or folder of a Hugging Face model.",
@@ -134,6 +136,7 @@ def finetune(
 @click.option(
     "--from",
     "start",
+    type=options.FILLED,
     metavar="RUN|hf:PATH",
     help="Run, or folder of a Hugging Face model, whose weights and tokenizer to begin with.",
 )
