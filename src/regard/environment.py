@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Literal, get_args
 import torch
 
 import regard
-from regard.errors import UserError, alternatives, first_line
+from regard.errors import UserError, alternatives
 
 Precision = Literal["auto", "float32", "bfloat16"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float64"]
@@ -98,14 +99,12 @@ def find_device(name: str) -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError("models don't run on it")
-        if device.type == "cuda" and (device.index or 0) >= (n := torch.cuda.device_count()):
-            raise RuntimeError(f"number of available GPUs: {n}")
-    except RuntimeError as error:
-        raise UserError(f"--device {name}: can't be used here: {first_line(error)}") from None
+    unusable = f"--device {name}: can't be used here: "
+    if not re.fullmatch(r"(cpu|cuda)(:\d{1,2})?", name):
+        raise UserError(f"{unusable}choose auto, cpu, cuda or a numbered GPU such as cuda:1")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= (n := torch.cuda.device_count()):
+        raise UserError(f"{unusable}number of available GPUs: {n}")
     return device
 
 

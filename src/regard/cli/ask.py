@@ -36,7 +36,9 @@ class Share(click.ParamType[float]):
         except ValueError:
             share = 0.0
         if not 0 < share < 1:
-            raise UserError(f"{value}: isn't a share; give a percentage between 0% and 100%")
+            self.fail(
+                f"{value}: expected a percentage between 0% and 100%, such as 20%", param, ctx
+            )
         return share
 
 
