@@ -85,7 +85,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _curve(row: Row, path: str) -> dict[str, Any]:
-    """Return mean validation scores of a tuned axis, its window, and if the best is at an edge."""
+    """Return mean validation scores of a tuned axis, its window, and whether an edge is best."""
     curve = row.curve(path)
     return {
         "values": list(curve),

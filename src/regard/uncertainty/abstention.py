@@ -114,8 +114,8 @@ def threshold_sequence(
 ) -> list[float]:
     """Return thresholds from strict to loose, starting at the one most likely to pass the test.
 
-    Confidence and correctness are of the questions that fit the combination. The test has twice as
-    many: the first threshold has the smallest p-value at twice the counts.
+    Confidence and correctness are those of the questions to which the combination is fitted. The
+    test has twice as many, so the first threshold has the smallest p-value at twice the counts.
     """
     thresholds = np.unique(np.quantile(confidence, np.linspace(0, 1, THRESHOLDS)))[::-1]
     expected = [2 * count for count in _counts(confidence, correct, thresholds)]
