@@ -127,12 +127,12 @@ def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
     path = re.sub(r"\[(\d+)\]", r".\1", field).split(".") if field else []
     if message.startswith(("Expected ", "Integer ", "Invalid ", "Object ")):  # of msgspec itself
-        message = message[0].lower() + message[1:]
+        message = message[0].lower() + message[1:].replace("enum value", "value", 1)
     if message.startswith("expected `"):
         return _explain(message, type_, values, path)
     if message.startswith("object contains unknown field"):
         allowed = allowed_fields(type_, values, path)
-    elif message.startswith(("invalid value", "invalid enum value")):
+    elif message.startswith("invalid value"):
         allowed = allowed_values(type_, path)
     else:
         return message

@@ -58,6 +58,7 @@ MISTAKES = {
         (f"{PRETRAIN} --device cuda:99", "--device cuda:99: "),
         (f"{PRETRAIN} --mix a=1", "--mix: is for packed corpora"),
         (f"{PRETRAIN} pretraining.steps=3", "training?"),
+        (f"{PRETRAIN} model.norm=layer", "model.norm: invalid value 'layer'; allowed: pre, post"),
         (f"{PRETRAIN} model.attention.kind=None.py:X", "kind: None.py: no such file"),
         (f"{PRETRAIN} data.documents=files objective.span_corruption=0.5", "data.documents"),
         (
