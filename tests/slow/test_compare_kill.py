@@ -117,7 +117,7 @@ def test_a_worker_that_outlives_its_command_writes_nothing(tmp_path: Path) -> No
         assert orphan.stdin is not None
         assert orphan.stdout is not None
         assert orphan.stderr is not None
-        orphan.stdin.write(f"{cell}\n".encode())
+        orphan.stdin.write(f"{json.dumps(str(cell))}\n".encode())
         orphan.stdin.flush()
         while not (cell / "checkpoints").exists():
             assert orphan.poll() is None
