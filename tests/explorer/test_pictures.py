@@ -49,7 +49,7 @@ def test_layers_may_have_different_numbers_of_heads() -> None:
     assert "layer 1, head 2" not in drawn
 
 
-def test_a_long_token_leaves_room_for_the_weights() -> None:
+def test_a_long_token_leaves_space_for_the_weights() -> None:
     long = "Kapitän" * 20
     one = replace(shown(), queries=(long, *TOKENS[1:]), keys=(long, *TOKENS[1:]))
     with warnings.catch_warnings():

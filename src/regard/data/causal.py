@@ -44,7 +44,7 @@ class Documents(CausalDataset):
     """Documents, in pieces that fit the context length; every token is predicted once.
 
     Each piece begins with the last token of the one before, which is no target again; `end` is
-    appended as far as it fits. The first token of a document is predicted from the prefix of a row.
+    appended as far as it fits. The first token of a document is predicted only after a prefix.
     """
 
     def __init__(

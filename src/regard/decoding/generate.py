@@ -384,6 +384,12 @@ def generate(
     ]
 
 
+def decode_answer(run: Run, generated: Generated) -> str:
+    """Return a generated answer as text, without the template's text behind it."""
+    ids = answer_affixes(run).without_suffix(generated.ids, generated.stop_id)
+    return run.tokenizer.decode(ids).strip()
+
+
 def generate_answers(
     run: Run, rows: Sequence[list[int]], *, max_new_tokens: int | None = None
 ) -> list[Generated]:

@@ -7,6 +7,7 @@ import msgspec
 
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
 from regard.corpus.index import RUN_INDEX, CorpusIndex
+from regard.decoding.generate import decode_answer
 from regard.decoding.prepare import has_hooks
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
@@ -21,7 +22,6 @@ from regard.uncertainty.signals import (
     SignalConfig,
     answer_rows,
     corpus_signals,
-    decode_answer,
     measure,
 )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data import IGNORE
 from regard.data.batch import PaddedIds, evaluation_batches
-from regard.decoding.generate import generate_answers
+from regard.decoding.generate import decode_answer, generate_answers
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError, require_list
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
@@ -42,7 +42,6 @@ from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe_test
 from regard.tasks.registry import TextTask, check_examples, read_rows
 from regard.tasks.rows import load_rows
 from regard.tasks.split import Scores
-from regard.uncertainty.signals import decode_answer
 
 BATCH = 128
 """Largest number of rows that the model reads or answers together."""

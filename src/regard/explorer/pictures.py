@@ -82,7 +82,7 @@ def _name_keys(axes: Axes, one: AttentionMap) -> None:
 
 
 def _labels(tokens: Sequence[str]) -> list[str]:
-    """Return the tokens, cut where a label would take the room of the weights."""
+    """Return the tokens, cut where a label would leave the weights no space."""
     cut = MOST_CHARACTERS - 1
     return [one if len(one) <= MOST_CHARACTERS else f"{one[:cut]}…" for one in tokens]
 

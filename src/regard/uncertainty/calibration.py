@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import CorpusIndex
+from regard.decoding.generate import decode_answer
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import decode_json, fingerprint_of, write_file
@@ -29,7 +30,6 @@ from regard.uncertainty.signals import (
     SignalConfig,
     answer_rows,
     corpus_signals,
-    decode_answer,
     measure,
 )
 
@@ -88,7 +88,8 @@ def calibrate_run(
     """
     require_answering(run)
     require_wordings(wordings, questions)
-    questions = _distinct(_require_single(questions))
+    _require_single(questions)
+    questions = _distinct(questions)
     trained = _require_usable(run, questions)
     rows = encode_questions(run.template, questions, run.recipe.model.context_length)
     fitted, _ = split_thirds(len(questions), seed)
@@ -125,8 +126,8 @@ def calibrate_run(
     )
 
 
-def _require_single(questions: Sequence[Example]) -> list[Example]:
-    """Return questions after a check that there are some, each with an answer and a single turn.
+def _require_single(questions: Sequence[Example]) -> None:
+    """Check that there are questions, each with an answer and a single turn.
 
     Raises:
         UserError: there are none, or one lacks an answer, or has several turns.
@@ -134,7 +135,6 @@ def _require_single(questions: Sequence[Example]) -> list[Example]:
     require_all_or_none(require_answers(list(questions)))
     if turns := next((one for one in questions if one.turns), None):
         raise UserError(f"{turns.place}: has several turns; calibrate on single questions")
-    return list(questions)
 
 
 def _distinct(questions: Sequence[Example]) -> list[Example]:

@@ -26,8 +26,8 @@ from regard.data import IGNORE
 from regard.data.batch import evaluation_batches, lengths_of, pad_rows
 from regard.decoding.generate import (
     Generated,
-    answer_affixes,
     begin_answers,
+    decode_answer,
     generate_answers,
     generate_ids,
 )
@@ -134,12 +134,6 @@ def measure(
     return [
         {name: float(column[i]) for name, column in columns.items()} for i in range(len(questions))
     ]
-
-
-def decode_answer(run: Run, generated: Generated) -> str:
-    """Return a generated answer as text, without the template's text behind it."""
-    ids = answer_affixes(run).without_suffix(generated.ids, generated.stop_id)
-    return run.tokenizer.decode(ids).strip()
 
 
 def _margins(
