@@ -90,7 +90,7 @@ def test_a_value_beyond_the_machine_is_refused(regard: Command) -> None:
             "model.context_length: expected an integer <=",
         ),
         ((*DRY, "model.n_layers=99999999999999999999999"), "model.n_layers"),
-        ((*DRY, "model.n_layers=1000000000"), "layers, 8 heads"),
+        ((*DRY, "model.n_layers=1000000000"), "layers of softmax, 8 heads"),
         ((*DRY, "model.d_model=1000000000"), "width 1000000000"),
         ((*DRY, "training.epochs=1000000000"), "choose at most 100,000,000"),
         ((*COPY, "training.steps=9223372036854775807"), "training.steps: expected an integer <="),

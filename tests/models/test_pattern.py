@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,16 @@ def test_the_recipe_of_the_page_is_one(tmp_path: Path) -> None:
     assert isinstance(recipe.model, DecoderConfig)
     assert [layer.window for layer in recipe.model.layers] == [0, 0, 0, 64, 0, 0, 0, 0]
     assert recipe.model.layers[4].positions == NoPositionsConfig()
+
+
+def test_a_summary_names_each_mechanism() -> None:
+    assert changed().summary.startswith("6 layers of softmax, ")
+    mixed = changed("model.pattern=gated-deltanet*2+softmax+gated-deltanet")
+    assert mixed.summary.startswith("6 layers of gated-deltanet and softmax, ")
+    inherited = msgspec.structs.replace(
+        changed("model.attention.kind=elu"), pattern=(LayerConfig(),)
+    )
+    assert inherited.summary.startswith("6 layers of elu, ")
 
 
 @given(KINDS)
@@ -166,8 +177,9 @@ def test_a_bad_pattern_is_a_line() -> None:
         (["pattern=sofmax*3"], "model.pattern[0].attention.kind: sofmax: no such mechanism"),
         (["pattern=softmax*0"], "model.pattern: softmax*0: '0' is no number of layers"),
         (["pattern=softmax*" + "9" * 5000], "is no number of layers"),
-        (["pattern=+elu"], "model.pattern: +elu: '' is no entry; write KIND, KIND*3 or KIND{OPT"),
-        (["pattern=elu{x=1"], "'elu{x=1' is no entry"),
+        (["pattern=+elu"], "model.pattern: '' in '+elu' is not an entry; write KIND, KIND*3"),
+        (["pattern="], "model.pattern: '' in '' is not an entry"),
+        (["pattern=elu{x=1"], "'elu{x=1' is not an entry"),
         (["pattern=top-k{k=}"], "isn't TOML"),
         (["pattern=top-k{k=0}"], "model.pattern[0].attention.k: expected an integer >= 1, not 0"),
         (

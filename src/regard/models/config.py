@@ -218,10 +218,12 @@ class TransformerConfig(Config, frozen=True):
 
     @property
     def summary(self) -> str:
-        """Description of the sizes."""
+        """Description of mechanisms and sizes."""
+        entries = self.pattern or (LayerConfig(),)
+        kinds = dict.fromkeys((one.attention or self.attention).called for one in entries)
         return (
-            f"{self.n_layers} layers, {self.n_heads} heads, width {self.d_model}, "
-            f"context length {self.context_length}"
+            f"{self.n_layers} layers of {' and '.join(kinds)}, {self.n_heads} heads, "
+            f"width {self.d_model}, context length {self.context_length}"
         )
 
     @property

@@ -199,8 +199,8 @@ def _entry(part: str, text: str) -> dict[str, Any]:
     found = _ENTRY.fullmatch(part)
     if found is None:
         raise UserError(
-            f"{text}: {part!r} is no entry; write KIND, KIND*3 or KIND{{OPTION=VALUE}}, and + "
-            "between entries"
+            f"{part!r} in {text!r} is not an entry; write KIND, KIND*3 or KIND{{OPTION=VALUE}}, "
+            "and + between entries"
         )
     options = parse_toml(f"options = {found['options'] or '{}'}", where=text)["options"]
     if "kind" in options:
