@@ -79,5 +79,5 @@ def test_a_role_or_text_that_the_tokenizer_lacks_is_named_only_where_it_is_used(
     assert template.prompt.around([9]) == [BOS, 9]
     with pytest.raises(UserError, match="no cls token"):
         _ = template.document
-    with pytest.raises(UserError, match="no 'c'"):
+    with pytest.raises(UserError, match=r"template around \{target\}: the vocabulary has no 'c'"):
         _ = template.target

@@ -10,7 +10,7 @@ from itertools import chain
 from msgspec.structs import asdict
 
 from regard.config import Config
-from regard.text.tokenizer import ROLES, Tokenizer
+from regard.text.tokenizer import ROLES, Tokenizer, locate_unknown
 
 
 class TemplateConfig(Config, frozen=True):
@@ -133,7 +133,8 @@ class Template:
         """
         ids: list[list[int]] = [[]]
         for literal, name in _parse(self._texts[field], field):
-            ids[-1] += self.tokenizer.encode(literal)
+            with locate_unknown(f"template around {{{field}}}", self.tokenizer):
+                ids[-1] += self.tokenizer.encode(literal)
             if name == field:
                 ids.append([])
             elif name is not None:
